@@ -1,0 +1,39 @@
+# One Makefile for people and for CI. A second call of any target costs nothing that is already done.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+STAMP_DEV := $(VENV)/.installed-dev
+
+.PHONY: install demo test check fix bench docs
+
+install: $(STAMP)
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	touch $(STAMP)
+
+$(STAMP_DEV): $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $(STAMP_DEV)
+
+demo: $(STAMP)  ## eight experts on Fashion-MNIST, from nothing to a page of pictures
+	$(BIN)/atoll run recipes/fashion.toml
+
+test: $(STAMP_DEV)
+	$(BIN)/python -m pytest -n 2
+
+check: $(STAMP_DEV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+fix: $(STAMP_DEV)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP_DEV)
+	$(BIN)/python -m benchmarks
+
+docs: $(STAMP_DEV)  ## write the generated parts of README and docs/reference.md
+	$(BIN)/python -m docs.generate

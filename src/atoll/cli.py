@@ -1,0 +1,278 @@
+"""One command per room; heavy imports inside the command."""
+
+import contextlib
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from atoll import errors
+
+app = typer.Typer(
+    name="atoll",
+    help="Train one generative model on many islands of compute that never talk to each other.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Recipe = Annotated[Path, typer.Argument(help="A TOML file that says what the run is; see recipes/.")]
+Overrides = Annotated[
+    list[str], typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting of the recipe.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+StartOver = Annotated[
+    bool, typer.Option("--start-over", help="Throw away what the stage has and begin again.")
+]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
+
+
+def main() -> None:
+    """Run the command line: mistakes in one line and exit code 1, a saved stop with exit code 75."""
+    debug = "--debug" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        app(args=arguments, prog_name="atoll", standalone_mode=True)
+    except errors.AtollError as error:
+        _complain(str(error), debug)
+        sys.exit(errors.EXIT_USER_ERROR)
+    except errors.Interrupted as stop:
+        print(f"atoll: {stop}", file=sys.stderr)
+        sys.exit(errors.EXIT_RUN_AGAIN)
+    except OSError as error:
+        _complain(f"{error.filename or 'the disk'}: {error.strerror or error}", debug)
+        sys.exit(errors.EXIT_USER_ERROR)
+
+
+def _complain(message: str, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    print(f"atoll: {' '.join(message.split())}", file=sys.stderr)
+
+
+@app.command()
+def run(
+    recipe: Recipe,
+    overrides: Overrides = [],  # noqa: B006 - typer reads it, nobody writes it
+    on: Annotated[str, typer.Option(help="Where jobs run: local.")] = "local",
+    start_over: StartOver = False,
+    as_json: AsJson = False,
+) -> None:
+    """Every stage that is not done yet, from raw samples to a page of pictures."""
+    if on != "local":
+        raise errors.ConfigError(f"--on {on}: jobs can run 'local' so far")
+    from atoll.launch import local
+
+    opened = _open(recipe, overrides)
+    with _bar(as_json) as progress:
+        from atoll.data import encode, partition
+
+        encode.prepare(opened, start_over=start_over, progress=progress)
+        partition.partition(opened, start_over=start_over, progress=progress)
+    jobs = _jobs(opened, recipe, overrides, start_over)
+    if jobs:
+        from atoll.launch.table import watching
+
+        opened.event("training", jobs=[job.name for job in jobs])
+        with watching(as_json) as watch:
+            local.run_jobs(jobs, opened.config.launch, watch)
+    from atoll import report, sample
+
+    out = opened.path / "samples"
+    with _bar(as_json) as progress:
+        written = sample.sample(opened, out, progress=_named(progress, "sample"))
+    page = report.write_report(opened, out)
+    opened.event("finished", report=str(page))
+    _tell(
+        as_json, {"run": str(opened.path), "report": str(page), **written}, f"Open {page.resolve().as_uri()}"
+    )
+
+
+def _jobs(opened: Any, recipe: Path, overrides: Sequence[str], start_over: bool) -> list[Any]:
+    """The trainings that are not finished: the router first, since it takes longest, then the experts."""
+    from atoll.launch.local import Job
+
+    arguments = [str(recipe), *(part for text in overrides for part in ("--set", text))]
+    arguments += ["--start-over"] if start_over else []
+    clusters = opened.config.partition.clusters
+    expert, router = opened.config.expert, opened.config.router
+    jobs = [
+        Job(f"expert {k}", ["expert", str(k), *arguments], opened.expert(k).path, expert.steps, expert.batch)
+        for k in range(clusters)
+    ]
+    if clusters > 1:
+        jobs.insert(0, Job("router", ["router", *arguments], opened.router.path, router.steps, router.batch))
+    return jobs
+
+
+@app.command()
+def show(
+    recipe: Recipe,
+    overrides: Overrides = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """The run as the program understands it, and nothing else."""
+    from atoll import config
+
+    resolved = config.load(recipe, overrides).model_dump(mode="json")
+    print(json.dumps(resolved, indent=None if as_json else 2))
+
+
+@app.command()
+def prepare(
+    recipe: Recipe,
+    overrides: Overrides = [],  # noqa: B006
+    start_over: StartOver = False,
+    as_json: AsJson = False,
+) -> None:
+    """Raw samples to samples and features at rest."""
+    opened = _open(recipe, overrides)
+    with _bar(as_json) as progress:
+        from atoll.data import encode
+
+        stage = encode.prepare(opened, start_over=start_over, progress=progress)
+    _tell_stage(as_json, stage)
+
+
+@app.command()
+def partition(
+    recipe: Recipe,
+    overrides: Overrides = [],  # noqa: B006
+    start_over: StartOver = False,
+    as_json: AsJson = False,
+) -> None:
+    """Samples to clusters: which sample belongs to which expert."""
+    opened = _open(recipe, overrides)
+    with _bar(as_json) as progress:
+        from atoll.data import partition as room
+
+        stage = room.partition(opened, start_over=start_over, progress=progress)
+    _tell_stage(as_json, stage)
+
+
+@app.command()
+def expert(
+    index: Annotated[int, typer.Argument(metavar="K", help="Which expert; they are numbered from 0.")],
+    recipe: Recipe,
+    overrides: Overrides = [],  # noqa: B006
+    start_over: StartOver = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train expert K on its cluster, alone."""
+    opened = _open(recipe, overrides)
+    from atoll.train import jobs
+
+    _tell_stage(as_json, jobs.expert(opened, index, start_over=start_over))
+
+
+@app.command()
+def router(
+    recipe: Recipe,
+    overrides: Overrides = [],  # noqa: B006
+    start_over: StartOver = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train the router."""
+    opened = _open(recipe, overrides)
+    from atoll.train import jobs
+
+    _tell_stage(as_json, jobs.router(opened, start_over=start_over))
+
+
+@app.command()
+def sample(
+    run_folder: RunFolder,
+    num: Annotated[int | None, typer.Option(help="How many.")] = None,
+    strategy: Annotated[str | None, typer.Option(help="full, top-K, ancestral or auto.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps from noise to data.")] = None,
+    guidance: Annotated[float | None, typer.Option(help="Classifier-free guidance; 1 is none.")] = None,
+    label: Annotated[
+        list[int] | None, typer.Option(help="Class of the samples; several are taken in turn.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Sample i depends on this and on i alone.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write to; by default the run's samples/.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Samples from a finished run."""
+    from atoll import sample as room
+    from atoll.runs import Run
+
+    opened = Run.open(run_folder)
+    settings = {"num": num, "strategy": strategy, "steps": steps, "guidance": guidance, "seed": seed}
+    with _bar(as_json) as progress:
+        written = room.sample(
+            opened,
+            out or opened.path / "samples",
+            label=label,
+            progress=_named(progress, "sample"),
+            **settings,
+        )
+    _tell(as_json, written, f"Wrote {written.get('grid', written['samples'])}")
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """What this machine has, and what it lacks."""
+    from atoll.doctor import examine
+
+    findings = examine()
+    width = max(len(name) for name in findings)
+    _tell(as_json, findings, "\n".join(f"{name:{width}}  {value}" for name, value in findings.items()))
+
+
+def _open(recipe: Path, overrides: Sequence[str]) -> Any:
+    from atoll import config
+    from atoll.runs import Run
+
+    return Run.create(config.load(recipe, overrides), recipe)
+
+
+def _tell(as_json: bool, facts: dict[str, Any], sentence: str) -> None:
+    print(json.dumps(facts) if as_json else sentence)
+
+
+def _tell_stage(as_json: bool, stage: Any) -> None:
+    _tell(as_json, {"folder": str(stage.path), **stage.contents}, f"Done: {stage.path}")
+
+
+Report = Callable[[str, int, int], None]
+
+
+@contextlib.contextmanager
+def _bar(quiet: bool) -> Iterator[Report | None]:
+    """A progress bar with rate and time left on a terminal, nothing elsewhere."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as rich
+
+    columns = (
+        rich.TextColumn("{task.description:10}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TimeRemainingColumn(),
+    )
+    from rich.console import Console
+
+    with rich.Progress(*columns, console=Console(stderr=True)) as bars:
+        known: dict[str, rich.TaskID] = {}
+
+        def report(name: str, done: int, total: int) -> None:
+            if name not in known:
+                known[name] = bars.add_task(name, total=total)
+            bars.update(known[name], completed=done, total=total)
+
+        yield report
+
+
+def _named(report: Report | None, name: str) -> Callable[[int, int], None] | None:
+    return None if report is None else lambda done, total: report(name, done, total)

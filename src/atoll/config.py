@@ -1,0 +1,236 @@
+"""What a run is: one frozen, typed tree read from one TOML file."""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from atoll.errors import ConfigError
+
+
+class Section(BaseModel):
+    """A frozen group of settings that refuses keys it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, strict=True)
+
+
+class DataConfig(Section):
+    """Where samples come from."""
+
+    source: str = "fashion-5k"
+    """An embedded set by name (`fashion-5k`), or a path: an .npz file or a folder of images."""
+    size: int | None = Field(None, ge=1)
+    """Resize the short side to this and crop the centre; by default pictures keep their size."""
+    channels: Literal[1, 3] | None = None
+    """1 for grey, 3 for RGB; by default as the source has them."""
+    max_pixels: int = Field(64_000_000, ge=1)
+    """Pictures with more pixels than this are skipped before they are unpacked."""
+    max_skipped: float = Field(0.01, ge=0, le=1)
+    """Stop when a larger share of the samples than this cannot be read."""
+
+
+class PartitionConfig(Section):
+    """How samples are grouped into clusters."""
+
+    clusters: int = Field(8, ge=1)
+    """Number of clusters, and so of experts. One cluster is the monolith."""
+    method: Literal["features", "random"] = "features"
+    """`features` groups similar samples by two-stage k-means; `random` is the baseline."""
+    fine: int = Field(1024, ge=1)
+    """Centres of the fine stage; fewer where there are not 20 samples for each."""
+    balanced: bool = True
+    """Give every cluster about the same number of samples."""
+    dimensions: int | None = Field(None, ge=1)
+    """Principal components of the features to keep; by default 64 of pixels and all of a model's."""
+
+
+class ConditionConfig(Section):
+    """What experts, router and student are told about a sample."""
+
+    kind: Literal["none", "class"] = "none"
+    """`class` uses the labels of the source."""
+    dropout: float = Field(0.1, ge=0, le=1)
+    """How often training hides the condition, so that there is an unconditional model to guide against."""
+
+
+class NetworkConfig(Section):
+    """The size of a transformer."""
+
+    width: int = Field(384, ge=8)
+    """Channels of a token."""
+    depth: int = Field(12, ge=1)
+    """Number of blocks."""
+    heads: int = Field(6, ge=1)
+    """Attention heads; they divide the width."""
+    patch: tuple[int, ...] = Field((2, 2), min_length=1, max_length=3, strict=False)
+    """Samples per token along each axis of the grid; its length is the rank of the data (2 for images)."""
+    mlp: float = Field(4.0, gt=0)
+    """Width of the hidden layer, in token widths."""
+    activation: Literal["gelu", "gelu-tanh"] = "gelu"
+    """`gelu-tanh` is DiT's approximation, for weights that come from there; on a CPU it costs four times as much."""
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
+        if self.width // self.heads % 2 or self.width % (2 * len(self.patch)):
+            raise ValueError(
+                f"width {self.width} must be a multiple of {2 * len(self.patch)} for positions over "
+                f"{len(self.patch)} axes, and width / heads must be even"
+            )
+        if min(self.patch) < 1:
+            raise ValueError("every entry of patch must be at least 1")
+        return self
+
+
+class TrainConfig(Section):
+    """How a network is trained."""
+
+    steps: int = Field(100_000, ge=1)
+    """Optimiser steps."""
+    batch: int = Field(128, ge=1)
+    """Samples per step."""
+    lr: float = Field(1e-4, gt=0)
+    """Peak learning rate."""
+    warmup: int = Field(0, ge=0)
+    """Steps over which the learning rate rises from zero."""
+    decay: Literal["none", "cosine"] = "none"
+    """What the learning rate does after the warm-up."""
+    weight_decay: float = Field(0.0, ge=0)
+    """AdamW's decoupled weight decay."""
+    ema: float = Field(0.9999, ge=0, lt=1)
+    """Decay of the averaged weights, which are the ones that sample; it starts lower and rises to this."""
+    clip: float = Field(1.0, gt=0)
+    """Largest norm of the gradient."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of the forward and backward pass; weights stay float32. `auto`: bfloat16 on accelerators."""
+    log_every: int = Field(50, ge=1)
+    """Steps between two lines of metrics."""
+    save_every: int = Field(1000, ge=1)
+    """Steps between two checkpoints."""
+
+
+class ExpertConfig(NetworkConfig, TrainConfig):
+    """One expert: its network and its training; every cluster's expert has the same."""
+
+
+class RouterConfig(NetworkConfig, TrainConfig):
+    """The router: its network and its training."""
+
+    width: int = Field(192, ge=8)
+    depth: int = Field(6, ge=1)
+
+
+class SampleConfig(Section):
+    """How a finished run is sampled unless the command says otherwise."""
+
+    num: int = Field(64, ge=1)
+    """How many samples."""
+    strategy: str = Field("auto", pattern=r"^(auto|full|ancestral|top-[1-9][0-9]*)$")
+    """`full`, `top-K`, `ancestral`, or `auto`: top-1 given a condition, else ancestral."""
+    solver: Literal["euler", "heun"] = "euler"
+    """`euler` is first order with one velocity per step, `heun` second order with two."""
+    steps: int = Field(50, ge=1)
+    """Steps from noise to data."""
+    guidance: float = Field(1.0, ge=1)
+    """Classifier-free guidance; 1 is none."""
+    seed: int = Field(0, ge=0)
+    """Sample i depends on this and on i alone."""
+    batch: int = Field(64, ge=1)
+    """Samples per forward pass."""
+
+
+class LaunchConfig(Section):
+    """How jobs share the machine."""
+
+    at_once: int | None = Field(None, ge=1)
+    """Experts trained at the same time; by default one per GPU, or else one per core."""
+    threads: int | None = Field(None, ge=1)
+    """CPU threads of each job; by default the cores divided by the jobs at once."""
+
+
+class RunConfig(Section):
+    """A whole run."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """The run lives in `runs/<name>`."""
+    seed: int = Field(0, ge=0)
+    """All randomness is a function of this, the job and the step."""
+    data: DataConfig = DataConfig()
+    partition: PartitionConfig = PartitionConfig()
+    condition: ConditionConfig = ConditionConfig()
+    expert: ExpertConfig = ExpertConfig()
+    router: RouterConfig = RouterConfig()
+    sample: SampleConfig = SampleConfig()
+    launch: LaunchConfig = LaunchConfig()
+
+
+def load(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
+    """Read a recipe, apply `section.key=value` overrides, and validate the whole."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such recipe; see recipes/ for examples") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); give a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+    for override in overrides:
+        _assign(tree, override)
+    return validate(tree, str(path))
+
+
+def validate(tree: Mapping[str, Any], origin: str) -> RunConfig:
+    """Turn a tree of plain values into a run, or say in one line what is wrong with it."""
+    try:
+        return RunConfig.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(f"{origin}: {'; '.join(_explain(problem) for problem in error.errors())}") from None
+
+
+def _assign(tree: dict[str, Any], override: str) -> None:
+    """Apply one `section.key=value`; the value is TOML, or a bare word for a string."""
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {override}: write section.key=value, for example expert.steps=500")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    *sections, leaf = key.strip().split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+        if not isinstance(tree, dict):
+            raise ConfigError(f"--set {override}: {section} is a value, not a section")
+    tree[leaf] = value
+
+
+def _explain(problem: Mapping[str, Any]) -> str:
+    """Say one validation problem as a person would."""
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        near = _nearest(where)
+        return f"unknown key '{where}'" + (f", did you mean '{near}'?" if near else "; see `atoll show`")
+    if problem["type"] == "missing":
+        return f"'{where}' is missing"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"'{where}' = {problem['input']!r}: {message[0].lower()}{message[1:]}" if where else message
+
+
+def _nearest(key: str) -> str | None:
+    """The known key that is most like this one."""
+    match = difflib.get_close_matches(key, known_keys(), n=1, cutoff=0.6)
+    return match[0] if match else None
+
+
+def known_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[str]:
+    """Every key of a recipe, dotted."""
+    keys: list[str] = []
+    for name, field in model.model_fields.items():
+        keys.append(prefix + name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            keys += known_keys(field.annotation, f"{prefix}{name}.")
+    return keys

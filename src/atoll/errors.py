@@ -1,0 +1,52 @@
+"""Everything a user can get wrong, as one small tree of exceptions.
+
+AtollError            one line for a person: what is wrong and what to do; exit code 1
+├── ConfigError       the recipe does not say what a run is
+├── DataError         the samples are not there, not readable, or not what the recipe says
+├── RunError          the run folder holds something else than what is asked for
+│   ├── StaleError    a finished stage was made from other inputs
+│   └── CorruptError  a file is not the one that was written
+├── TrainingError     training cannot go on (a loss that is not finite, no space left)
+└── IsolationError    a job reached for data that is not its own
+Interrupted           asked to stop; the state is saved; exit code 75: run me again
+"""
+
+EXIT_USER_ERROR = 1
+EXIT_RUN_AGAIN = 75
+"""EX_TEMPFAIL of sysexits.h: schedulers requeue on it."""
+
+
+class AtollError(Exception):
+    """A mistake with a remedy, told in one line."""
+
+
+class ConfigError(AtollError):
+    """The recipe does not say what a run is."""
+
+
+class DataError(AtollError):
+    """The samples are missing, unreadable or not what the recipe says."""
+
+
+class RunError(AtollError):
+    """The run folder holds something else than what is asked for."""
+
+
+class StaleError(RunError):
+    """A stage was made from other inputs than today's."""
+
+
+class CorruptError(RunError):
+    """A file is not the one that was written."""
+
+
+class TrainingError(AtollError):
+    """Training cannot go on."""
+
+
+class IsolationError(AtollError):
+    """A job reached for data that is not its own."""
+
+
+class Interrupted(Exception):
+    """The job was asked to stop, has saved its state, and can be run again."""

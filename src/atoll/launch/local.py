@@ -1,0 +1,156 @@
+"""Jobs as separate processes of this machine, as many at once as it carries."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from atoll.config import LaunchConfig
+from atoll.errors import EXIT_RUN_AGAIN, AtollError, Interrupted
+from atoll.runs import read_lines
+
+POLL_SECONDS = 0.2
+
+
+@dataclass
+class Job:
+    """One process to be: what it is called, what it runs, and how far it is."""
+
+    name: str
+    command: Sequence[str]
+    """Arguments of `atoll`."""
+    folder: Path
+    """Where its metrics and its log are."""
+    steps: int
+    batch: int
+    process: "subprocess.Popen[bytes] | None" = None
+    code: int | None = None
+    slot: int = 0
+    log: IO[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def log_path(self) -> Path:
+        """What the process said."""
+        return self.folder.parent / f"{self.folder.name}.log"
+
+    def progress(self) -> dict[str, float]:
+        """The last line of its metrics."""
+        lines = read_lines(self.folder / "metrics.jsonl")
+        return lines[-1] if lines else {}
+
+
+def run_jobs(jobs: Sequence[Job], config: LaunchConfig, watch: Callable[[Sequence[Job]], None]) -> None:
+    """Run every job to its end; one that fails is reported after the others have finished."""
+    at_once, threads, devices = share_machine(len(jobs), config)
+    waiting, free = list(jobs), list(range(at_once))
+    with _terminable():
+        try:
+            while waiting or any(job.process and job.code is None for job in jobs):
+                while waiting and free:
+                    _start(waiting.pop(0), free.pop(0), threads, devices)
+                time.sleep(POLL_SECONDS)
+                free += [job.slot for job in jobs if _has_ended(job)]
+                watch(jobs)
+        except BaseException:
+            _stop(jobs)
+            raise
+    failed = [job for job in jobs if job.code not in (0, None)]
+    if failed and all(job.code == EXIT_RUN_AGAIN for job in failed):
+        raise Interrupted(
+            f"{', '.join(job.name for job in failed)} stopped and saved; run the same command again"
+        )
+    if failed:
+        raise AtollError(
+            "; ".join(f"{job.name} failed: {_last_words(job)} (log: {job.log_path})" for job in failed)
+        )
+
+
+def share_machine(jobs: int, config: LaunchConfig) -> tuple[int, int, int]:
+    """How many jobs at once, with how many threads each, over how many GPUs.
+
+    Several processes with all cores each get in each other's way by an order of magnitude, so cores are divided.
+    """
+    devices = _gpus()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    at_once = config.at_once or min(jobs, devices or cores)
+    return at_once, config.threads or max(1, cores // at_once), devices
+
+
+def _gpus() -> int:
+    """The number of NVIDIA GPUs, without importing torch."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
+    try:
+        listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    except OSError:
+        return 0
+    return listing.stdout.count("GPU ") if listing.returncode == 0 else 0
+
+
+def _start(job: Job, slot: int, threads: int, devices: int) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    if devices:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        names = visible.split(",") if visible else [str(index) for index in range(devices)]
+        environment["CUDA_VISIBLE_DEVICES"] = names[slot % devices]
+    job.log_path.parent.mkdir(parents=True, exist_ok=True)
+    job.slot = slot
+    job.log = job.log_path.open("wb")
+    # A session of its own: Ctrl-C reaches the launcher alone, which then asks each job once, in order.
+    job.process = subprocess.Popen(
+        [sys.executable, "-m", "atoll", *job.command],
+        stdout=job.log,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def _has_ended(job: Job) -> bool:
+    """True once, when the process has just ended."""
+    if job.process is None or job.code is not None or job.process.poll() is None:
+        return False
+    job.code = job.process.returncode
+    if job.log:
+        job.log.close()
+    return True
+
+
+def _stop(jobs: Sequence[Job]) -> None:
+    """Ask every running job to save and stop, and wait for it."""
+    running = [job for job in jobs if job.process and job.process.poll() is None]
+    for job in running:
+        assert job.process is not None
+        job.process.send_signal(signal.SIGTERM)
+    for job in running:
+        assert job.process is not None
+        job.process.wait()
+
+
+class _terminable:  # noqa: N801 - used like a function
+    """While active, SIGTERM interrupts the launcher as Ctrl-C does."""
+
+    def __enter__(self) -> None:
+        def interrupt(number: int, frame: object) -> None:
+            raise Interrupted("asked to stop; every job has saved its state: run the same command again")
+
+        self.before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+
+def _last_words(job: Job) -> str:
+    """The last line of a job's log."""
+    if job.code is not None and job.code < 0:
+        return f"killed by {signal.Signals(-job.code).name}"
+    lines = job.log_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("atoll: ") if lines else f"exit code {job.code}"

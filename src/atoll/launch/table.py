@@ -1,0 +1,90 @@
+"""One live table of all jobs on a terminal, plain lines elsewhere."""
+
+import contextlib
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from atoll.launch.local import Job
+
+logger = logging.getLogger(__name__)
+LINE_SECONDS = 15
+
+Watch = Callable[[Sequence[Job]], None]
+
+
+@contextlib.contextmanager
+def watching(quiet: bool) -> Iterator[Watch]:
+    """Something to show jobs to, again and again."""
+    if quiet:
+        yield lambda jobs: None
+    elif sys.stderr.isatty():
+        with Live(console=Console(stderr=True), refresh_per_second=4) as live:
+            yield lambda jobs: live.update(table(jobs))
+    else:
+        yield _Lines()
+
+
+def table(jobs: Sequence[Job]) -> Table:
+    """Job, step, loss, samples per second, time left."""
+    columns = Table("job", "state", *("step", "loss", "samples/s", "left"), box=None, header_style="dim")
+    for column in columns.columns[2:]:
+        column.justify = "right"
+    for job in jobs:
+        columns.add_row(*_row(job))
+    return columns
+
+
+def state(job: Job) -> str:
+    """Where a job is."""
+    if job.process is None:
+        return "waiting"
+    return {None: "training", 0: "done"}.get(job.code, "failed")
+
+
+def _row(job: Job) -> tuple[str, ...]:
+    last = job.progress() if job.process else {}
+    if not last:
+        return job.name, state(job), f"0/{job.steps}", "", "", ""
+    left = "" if job.code is not None else _duration(job.steps, last, job.batch)
+    return (
+        job.name,
+        state(job),
+        f"{last['step']}/{job.steps}",
+        f"{last['loss']:.4f}",
+        f"{last['samples_per_second']:.0f}",
+        left,
+    )
+
+
+def _duration(steps: int, last: dict[str, float], batch: int) -> str:
+    """Time left at the present rate."""
+    seconds = int((steps - last["step"]) * batch / last["samples_per_second"])
+    hours, rest = divmod(seconds, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"
+
+
+class _Lines:
+    """Plain lines: every change of state, and now and then how far everything is."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, str] = {}
+        self.spoken = time.monotonic()
+
+    def __call__(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            now = state(job)
+            if now != "waiting" and self.states.get(job.name) != now:
+                self.states[job.name] = now
+                logger.info("%s: %s", job.name, now)
+        if time.monotonic() - self.spoken >= LINE_SECONDS:
+            self.spoken = time.monotonic()
+            for job in jobs:
+                if state(job) == "training" and job.progress():
+                    name, _, step, loss, rate, left = _row(job)
+                    logger.info("%s: step %s, loss %s, %s samples/s, %s left", name, step, loss, rate, left)

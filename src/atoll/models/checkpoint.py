@@ -1,0 +1,76 @@
+"""Weights with the config that built them; safetensors and JSON only."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from atoll.config import NetworkConfig, Section
+from atoll.errors import CorruptError
+from atoll.models.dit import DiT
+from atoll.models.router import Router
+
+WEIGHTS = "weights.safetensors"
+CONFIG = "config.json"
+
+
+class Blueprint(Section):
+    """All that is needed to build a network again."""
+
+    role: Literal["expert", "router"]
+    network: NetworkConfig
+    shape: tuple[int, ...] = Field(strict=False)
+    """(channels, *grid) of a sample."""
+    condition: Literal["none", "class"] = "none"
+    classes: int = 0
+    clusters: int = 1
+    """Number of clusters of the run; a router has as many logits."""
+
+    def build(self) -> nn.Module:
+        """A new network with initial weights."""
+        if self.role == "router":
+            return Router(self.network, self.shape, self.clusters, self.condition, self.classes)
+        return DiT(self.network, self.shape, self.condition, self.classes)
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write named tensors, from whatever device they are on; an OSError if there is no room for them."""
+    on_cpu = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
+    try:
+        save_file(on_cpu, path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from None
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read named tensors."""
+    try:
+        return dict(load_file(path))
+    except (SafetensorError, OSError) as error:
+        raise CorruptError(f"{path} cannot be read ({error}); delete its folder and train it again") from None
+
+
+def load(weights: Path, config: Path, device: torch.device | str = "cpu") -> tuple[nn.Module, Blueprint]:
+    """Build a network from its config and give it its weights, ready to be asked."""
+    blueprint = read_blueprint(config)
+    network = blueprint.build()
+    try:
+        network.load_state_dict(read_tensors(weights))
+    except RuntimeError as error:
+        raise CorruptError(f"{weights} does not fit {config}: {' '.join(str(error).split())}") from None
+    return network.to(device).eval().requires_grad_(False), blueprint
+
+
+def read_blueprint(config: Path) -> Blueprint:
+    """The blueprint beside some weights."""
+    try:
+        tree: dict[str, Any] = json.loads(config.read_text(encoding="utf-8"))
+        return Blueprint.model_validate(tree)
+    except (OSError, json.JSONDecodeError, ValidationError) as error:
+        reason = " ".join(str(error).split())
+        raise CorruptError(f"{config} is missing or damaged ({reason}); train it again") from None

@@ -1,0 +1,193 @@
+"""The diffusion transformer over a token grid of any rank: series, images, video by the same code.
+
+Peebles & Xie, "Scalable Diffusion Models with Transformers" (arXiv 2212.09748), with AdaLN-Zero.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from atoll.config import NetworkConfig
+from atoll.errors import ConfigError
+from atoll.models import conditions
+
+FREQUENCIES = 256
+"""Size of the sinusoidal embedding of t before its MLP."""
+TIME_SCALE = 1000.0
+"""Networks see 1000 t, the range for which the frequencies are made."""
+
+
+class Patches(nn.Module):
+    """Cut (batch, channels, *grid) into one vector per token, and put tokens together again."""
+
+    def __init__(self, shape: Sequence[int], patch: Sequence[int]) -> None:
+        super().__init__()
+        channels, *grid = shape
+        if len(grid) != len(patch) or any(size % step for size, step in zip(grid, patch, strict=True)):
+            raise ConfigError(
+                f"patch {list(patch)} does not divide samples of {list(shape)} (channels, *grid): "
+                "set expert.patch and router.patch to one divisor per axis of the grid"
+            )
+        self.channels, self.patch = channels, tuple(patch)
+        self.grid = tuple(size // step for size, step in zip(grid, patch, strict=True))
+        self.tokens = math.prod(self.grid)
+        self.size = channels * math.prod(patch)
+
+    def cut(self, x: Float[Tensor, "batch channels *grid"]) -> Float[Tensor, "batch tokens size"]:
+        """One vector (channels, *patch) per token."""
+        split = [part for pair in zip(self.grid, self.patch, strict=True) for part in pair]
+        rank = len(self.grid)
+        x = x.reshape(len(x), self.channels, *split)  # (B, C, n1, p1, n2, p2, …)
+        order = [0, *range(2, 2 + 2 * rank, 2), 1, *range(3, 3 + 2 * rank, 2)]
+        return x.permute(order).reshape(len(x), self.tokens, self.size)
+
+    def join(self, tokens: Float[Tensor, "batch tokens size"]) -> Float[Tensor, "batch channels *grid"]:
+        """The inverse for vectors (*patch, channels), the order in which DiT's last layer writes."""
+        rank = len(self.grid)
+        x = tokens.reshape(len(tokens), *self.grid, *self.patch, self.channels)
+        order = [0, 1 + 2 * rank, *(axis for i in range(rank) for axis in (1 + i, 1 + rank + i))]
+        sizes = [n * p for n, p in zip(self.grid, self.patch, strict=True)]
+        return x.permute(order).reshape(len(x), self.channels, *sizes)
+
+
+def positions(grid: Sequence[int], width: int) -> Float[Tensor, "tokens width"]:
+    """Fixed sine-cosine positions: an equal part of the width for each axis, the last axis first, as in DiT."""
+    part = width // len(grid)
+    frequency = 10_000.0 ** -(torch.arange(part // 2, dtype=torch.float64) / (part // 2))
+    axes = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in grid), indexing="ij")
+    angles = [axis.reshape(-1, 1) * frequency for axis in reversed(axes)]
+    return torch.cat([part for angle in angles for part in (angle.sin(), angle.cos())], dim=1).float()
+
+
+class TimeEmbedding(nn.Module):
+    """Sinusoids of t, then a small MLP."""
+
+    frequency: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        half = FREQUENCIES // 2
+        frequency = torch.exp(-math.log(10_000.0) * torch.arange(half) / half)
+        self.register_buffer("frequency", frequency, persistent=False)
+        self.hidden = nn.Linear(FREQUENCIES, width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, t: Float[Tensor, " batch"]) -> Float[Tensor, "batch width"]:
+        """Embed t in [0, 1]."""
+        angle = TIME_SCALE * t[:, None].float() * self.frequency
+        sinusoids = torch.cat([angle.cos(), angle.sin()], dim=1)
+        return self.out(F.silu(self.hidden(sinusoids.to(self.hidden.weight.dtype))))
+
+
+def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """Scale and shift: x (1 + scale) + shift, one of each per sample."""
+    return torch.addcmul(shift, x, 1 + scale)
+
+
+class Block(nn.Module):
+    """Attention and MLP, each modulated and gated by the time and condition (AdaLN-Zero)."""
+
+    def __init__(self, network: NetworkConfig) -> None:
+        super().__init__()
+        width, hidden = network.width, int(network.width * network.mlp)
+        self.heads = network.heads
+        self.approximate = "tanh" if network.activation == "gelu-tanh" else "none"
+        self.norm = nn.LayerNorm(width, elementwise_affine=False, eps=1e-6)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.up = nn.Linear(width, hidden)
+        self.down = nn.Linear(hidden, width)
+        self.modulation = nn.Linear(width, 6 * width)
+
+    def forward(
+        self, x: Float[Tensor, "batch tokens width"], c: Float[Tensor, "batch width"]
+    ) -> Float[Tensor, "batch tokens width"]:
+        """One block; `c` has already gone through SiLU."""
+        parts = self.modulation(c)[:, None].chunk(6, dim=-1)  # 6 of (B, 1, W)
+        shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = parts
+        x = torch.addcmul(x, gate_a, self.attend(modulate(self.norm(x), shift_a, scale_a)))
+        hidden = F.gelu(self.up(modulate(self.norm(x), shift_m, scale_m)), approximate=self.approximate)
+        return torch.addcmul(x, gate_m, self.down(hidden))
+
+    def attend(self, x: Float[Tensor, "batch tokens width"]) -> Float[Tensor, "batch tokens width"]:
+        """Self-attention over the tokens of each sample."""
+        batch, tokens, width = x.shape
+        qkv = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind()  # (B, H, N, D) each
+        attended = F.scaled_dot_product_attention(q, k, v)
+        return self.out(attended.transpose(1, 2).reshape(batch, tokens, width))
+
+
+class Trunk(nn.Module):
+    """What expert and router share: patches, positions, time, condition, blocks."""
+
+    position: Tensor
+
+    def __init__(self, network: NetworkConfig, shape: Sequence[int], kind: str, classes: int) -> None:
+        super().__init__()
+        self.patches = Patches(shape, network.patch)
+        self.embed = nn.Linear(self.patches.size, network.width)
+        self.register_buffer("position", positions(self.patches.grid, network.width), persistent=False)
+        self.time = TimeEmbedding(network.width)
+        self.condition = conditions.build("class" if kind == "class" else "none", classes, network.width)
+        self.blocks = nn.ModuleList(Block(network) for _ in range(network.depth))
+        self.norm = nn.LayerNorm(network.width, elementwise_affine=False, eps=1e-6)
+        self.modulation = nn.Linear(network.width, 2 * network.width)
+
+    def tokens(self, x_t: Float[Tensor, "batch channels *grid"]) -> Float[Tensor, "batch tokens width"]:
+        """Embed the patches of x_t."""
+        return self.embed(self.patches.cut(x_t)) + self.position
+
+    def forward(
+        self,
+        tokens: Float[Tensor, "batch tokens width"],
+        t: Float[Tensor, " batch"],
+        condition: Tensor | None,
+    ) -> Float[Tensor, "batch tokens width"]:
+        """Blocks and a last modulated norm."""
+        c = F.silu(self.time(t) + self.condition(condition))
+        for block in self.blocks:
+            tokens = block(tokens, c)
+        shift, scale = self.modulation(c)[:, None].chunk(2, dim=-1)
+        return modulate(self.norm(tokens), shift, scale)
+
+    def initialise(self) -> None:
+        """DiT's initial weights: Xavier, and zero where a block must start as the identity."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+        for layer in (self.time.hidden, self.time.out):
+            nn.init.normal_(layer.weight, std=0.02)
+        for owner in (*self.blocks, self):
+            nn.init.zeros_(owner.modulation.weight)
+
+
+class DiT(nn.Module):
+    """An expert: predicts one value per entry of x_t."""
+
+    def __init__(
+        self, network: NetworkConfig, shape: Sequence[int], kind: str = "none", classes: int = 0
+    ) -> None:
+        super().__init__()
+        self.trunk = Trunk(network, shape, kind, classes)
+        self.head = nn.Linear(network.width, self.trunk.patches.size)
+        self.trunk.initialise()
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(
+        self,
+        x_t: Float[Tensor, "batch channels *grid"],
+        t: Float[Tensor, " batch"],
+        condition: Tensor | None = None,
+    ) -> Float[Tensor, "batch channels *grid"]:
+        """Predict from x_t (batch, channels, *grid) and t (batch)."""
+        tokens = self.trunk(self.trunk.tokens(x_t), t, condition)  # (B, N, W)
+        return self.trunk.patches.join(self.head(tokens))  # (B, C, *grid)

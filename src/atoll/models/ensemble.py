@@ -1,0 +1,245 @@
+"""Router and experts as one velocity, and samples from it."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from atoll.config import SampleConfig
+from atoll.errors import ConfigError
+from atoll.flow import draws, mixture, objectives, solver
+
+Progress = Callable[[int, int], None]
+"""Called with (steps done, steps in all)."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What was sampled, and by whom."""
+
+    x_0: Float[Tensor, "num channels *grid"]
+    shares: Float[Tensor, "num experts"]
+    """How much of each sample's way from noise to data each expert had; every row sums to one."""
+
+    @property
+    def expert(self) -> Int[Tensor, " num"]:
+        """The expert that had the largest share in each sample."""
+        return self.shares.argmax(1)
+
+
+@dataclass
+class Ensemble:
+    """Experts, each trained alone, that act as one model."""
+
+    experts: Sequence[nn.Module]
+    priors: Float[Tensor, " experts"]
+    shape: tuple[int, ...]
+    router: nn.Module | None = None
+    classes: int = 0
+    """Number of classes if the experts are told the class, else 0."""
+    defaults: SampleConfig = field(default_factory=SampleConfig)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the ensemble lives."""
+        return self.priors.device
+
+    def posterior(
+        self, x_t: Float[Tensor, "batch *sample"], t: Float[Tensor, " batch"], condition: Tensor | None = None
+    ) -> Float[Tensor, "batch experts"]:
+        """p(k | x_t, t, condition) as the router sees it; certain where there is only one expert."""
+        if len(self.experts) == 1:
+            return torch.ones(len(x_t), 1, device=x_t.device)
+        if self.router is None:
+            raise ConfigError("this run has no router; use the strategy 'ancestral', or train the router")
+        return self.router(x_t, t, condition).float().softmax(1)
+
+    def weighted(
+        self, weights: Tensor, x_t: Tensor, t: Tensor, condition: Tensor | None, guidance: float = 1.0
+    ) -> Tensor:
+        """Σ_k w_k v_k, asking each expert only about the samples in which it has weight (DDM eq. 5)."""
+        total = torch.zeros_like(x_t)
+        for k, expert in enumerate(self.experts):
+            rows = weights[:, k].nonzero()[:, 0]
+            if len(rows) == 0:
+                continue
+            everything = len(rows) == len(x_t)
+            part = [x_t, t] if everything else [x_t[rows], t[rows]]
+            told = condition if condition is None or everything else condition[rows]
+            v = self._guided(expert, part[0], part[1], told, guidance)
+            w = weights[rows, k].to(v.dtype).view(-1, *[1] * (x_t.ndim - 1))
+            total.index_add_(0, rows, w * v)
+        return total
+
+    def velocity(
+        self,
+        x_t: Float[Tensor, "batch *sample"],
+        t: Float[Tensor, " batch"],
+        condition: Tensor | None = None,
+        strategy: str = "full",
+        guidance: float = 1.0,
+    ) -> Float[Tensor, "batch *sample"]:
+        """The velocity at x_t, for anyone who brings a solver."""
+        condition = self._condition(condition, len(x_t))
+        weights = _strategy(strategy)(self.posterior(x_t, t, condition))
+        return self.weighted(weights, x_t, t, condition, guidance)
+
+    @torch.inference_mode()
+    def sample(
+        self,
+        num: int | None = None,
+        *,
+        label: int | Sequence[int] | None = None,
+        progress: Progress | None = None,
+        **settings: Any,
+    ) -> Float[Tensor, "num channels *grid"]:
+        """Draw samples; `settings` are those of the recipe's [sample] section, which gives the defaults."""
+        return self.trace(num, label=label, progress=progress, **settings).x_0
+
+    @torch.inference_mode()
+    def trace(
+        self,
+        num: int | None = None,
+        *,
+        label: int | Sequence[int] | None = None,
+        progress: Progress | None = None,
+        **settings: Any,
+    ) -> Samples:
+        """Draw samples and tell who made them."""
+        how = sampling_settings(self.defaults, num=num, **settings)
+        labels = self._labels(label, how.num)
+        batches = [range(i, min(i + how.batch, how.num)) for i in range(0, how.num, how.batch)]
+        parts = []
+        for number, indices in enumerate(batches):
+            report = _part_of(progress, number * how.steps, len(batches) * how.steps)
+            told = None if labels is None else labels[indices.start : indices.stop]
+            parts.append(self._sample_batch(indices, how, told, report))
+        x_0, shares = (torch.cat(column) for column in zip(*parts, strict=True))
+        return Samples(x_0, shares)
+
+    def _sample_batch(
+        self,
+        indices: range,
+        how: SampleConfig,
+        condition: Tensor | None,
+        report: Callable[[int], None] | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Sample the given indices; each depends on (seed, index) alone, not on its company."""
+        noise = draws.sample_noise(how.seed, indices, self.shape).to(self.device)
+        if condition is None and self.classes:
+            condition = self._condition(None, len(noise))
+        weigh = self._weigher(self.resolve(how.strategy), indices, how.seed, noise, condition)
+        shares = torch.zeros(len(noise), len(self.experts), device=self.device)
+        asked = 0
+
+        def velocity(x_t: Tensor, t: Tensor) -> Tensor:
+            nonlocal asked
+            weights = weigh(x_t, t)
+            shares.add_(weights)
+            asked += 1
+            return self.weighted(weights, x_t, t, condition, how.guidance)
+
+        x_0 = solver.integrate(velocity, noise, how.steps, solver.SOLVERS[how.solver], report)
+        return x_0, shares / asked
+
+    def resolve(self, strategy: str) -> str:
+        """What `auto` means here.
+
+        Greedy top-1 sends every sample to the cluster that wins at t = 1. That is right where a condition
+        tells the clusters apart, and wrong without one, where ancestral sampling is exact and as cheap.
+        """
+        if strategy != "auto":
+            return strategy
+        return "top-1" if self.classes and self.router is not None else "ancestral"
+
+    def _weigher(
+        self, strategy: str, indices: range, seed: int, noise: Tensor, condition: Tensor | None
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        """The weights of the experts as a function of x_t and t."""
+        if strategy == "ancestral":
+            weights = self._ancestors(indices, seed, noise, condition)
+            return lambda x_t, t: weights
+        choose = _strategy(strategy)
+        return lambda x_t, t: choose(self.posterior(x_t, t, condition))
+
+    def _ancestors(self, indices: range, seed: int, noise: Tensor, condition: Tensor | None) -> Tensor:
+        """One expert per sample, drawn from the prior or from the router given the condition.
+
+        At t = 1 the noise says nothing of the cluster, so p(k | x_1, condition) = p(k | condition).
+        """
+        if condition is None or len(self.experts) == 1:
+            posterior = self.priors.expand(len(noise), -1)
+        else:
+            posterior = self.posterior(noise, torch.ones(len(noise), device=self.device), condition)
+        uniform = draws.sample_uniform(seed, indices, "ancestor").to(self.device)
+        return mixture.one_hot(mixture.draw(posterior, uniform), len(self.experts))
+
+    def _guided(
+        self, expert: nn.Module, x_t: Tensor, t: Tensor, condition: Tensor | None, guidance: float
+    ) -> Tensor:
+        """One expert's velocity; the conditional and unconditional halves of guidance in one batch."""
+        if guidance == 1 or condition is None:
+            return expert(x_t, t, condition).to(x_t.dtype)
+        null = torch.full_like(condition, self.classes)
+        both = expert(torch.cat([x_t, x_t]), torch.cat([t, t]), torch.cat([condition, null])).to(x_t.dtype)
+        return objectives.guide(both[: len(x_t)], both[len(x_t) :], guidance)
+
+    def _condition(self, condition: Tensor | None, batch: int) -> Tensor | None:
+        """The condition as experts take it; the null class if a class-conditional run is told nothing."""
+        if not self.classes:
+            return None
+        if condition is None:
+            return torch.full((batch,), self.classes, device=self.device)
+        return condition.to(self.device)
+
+    def _labels(self, label: int | Sequence[int] | None, num: int) -> Tensor | None:
+        """Classes for `num` samples: one for all, or several in turn; all classes in turn by default."""
+        if not self.classes:
+            if label is not None:
+                raise ConfigError("this run is not class-conditional; leave the class out")
+            return None
+        wanted = (
+            list(range(self.classes)) if label is None else [label] if isinstance(label, int) else list(label)
+        )
+        if not wanted or min(wanted) < 0 or max(wanted) >= self.classes:
+            raise ConfigError(f"classes are numbered 0 to {self.classes - 1}, not {wanted}")
+        return torch.tensor([wanted[i % len(wanted)] for i in range(num)], device=self.device)
+
+
+def sampling_settings(defaults: SampleConfig, **changes: Any) -> SampleConfig:
+    """The settings of one request: the recipe's, with what was said explicitly."""
+    said = {key: value for key, value in changes.items() if value is not None}
+    unknown = said.keys() - SampleConfig.model_fields.keys()
+    if unknown:
+        raise ConfigError(f"unknown sampling setting {', '.join(sorted(unknown))}")
+    try:
+        return SampleConfig.model_validate({**defaults.model_dump(), **said})
+    except ValueError as error:
+        raise ConfigError(_first_problem(error)) from None
+
+
+def _first_problem(error: ValueError) -> str:
+    problem = error.errors()[0]  # type: ignore[attr-defined]
+    name, value = problem["loc"][0], problem["input"]
+    if name == "strategy":
+        return f"unknown strategy {value!r}; use full, top-1, top-2, …, ancestral or auto"
+    return f"{name} = {value!r}: {problem['msg'].lower()}"
+
+
+def _strategy(name: str) -> Callable[[Tensor], Tensor]:
+    """The strategy of this name, as a function of the posterior."""
+    if name == "full":
+        return mixture.full
+    greedy = re.fullmatch(r"top-([1-9][0-9]*)", name)
+    if greedy:
+        k = int(greedy[1])
+        return lambda posterior: mixture.top_k(posterior, k)
+    raise ConfigError(f"strategy {name!r} is not a function of the posterior; use full or top-K")
+
+
+def _part_of(progress: Progress | None, done: int, total: int) -> Callable[[int], None] | None:
+    return None if progress is None else lambda step: progress(done + step, total)

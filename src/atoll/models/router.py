@@ -1,0 +1,42 @@
+"""The router: p(cluster | x_t, t, condition), from the blocks of an expert."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from atoll.config import NetworkConfig
+from atoll.models.dit import Trunk
+
+
+class Router(nn.Module):
+    """A transformer with one extra token that is read off as a logit for each cluster (DDM §3.3)."""
+
+    def __init__(
+        self,
+        network: NetworkConfig,
+        shape: Sequence[int],
+        clusters: int,
+        kind: str = "none",
+        classes: int = 0,
+    ) -> None:
+        super().__init__()
+        self.trunk = Trunk(network, shape, kind, classes)
+        self.token = nn.Parameter(torch.empty(1, 1, network.width))
+        self.head = nn.Linear(network.width, clusters)
+        self.trunk.initialise()
+        nn.init.normal_(self.token, std=0.02)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(
+        self,
+        x_t: Float[Tensor, "batch channels *grid"],
+        t: Float[Tensor, " batch"],
+        condition: Tensor | None = None,
+    ) -> Float[Tensor, "batch clusters"]:
+        """Logits of the clusters."""
+        tokens = self.trunk.tokens(x_t)
+        tokens = torch.cat([self.token.expand(len(x_t), -1, -1).to(tokens.dtype), tokens], dim=1)
+        return self.head(self.trunk(tokens, t, condition)[:, 0])

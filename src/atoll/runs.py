@@ -1,0 +1,233 @@
+"""A run on disk: where things live, what is done, metrics as lines."""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from atoll.config import RunConfig, validate
+from atoll.errors import CorruptError, RunError, StaleError
+
+DONE = "done.json"
+STARTED = "started.json"
+
+
+def digest(value: Any) -> str:
+    """A hash of any JSON value that does not depend on the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """The sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a path beside `path` to write to; on success it replaces `path`, on failure nothing changes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield beside
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON so that a reader sees the old file or the new one, never a part."""
+    with replacing(path) as beside:
+        beside.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of a run."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{path} is missing; run the stage that writes it, or `atoll run`, first") from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise CorruptError(f"{path} is damaged; delete its folder and run the same command again") from None
+
+
+class Stage:
+    """One folder of a run that is either finished, with `done.json` to say so, or not."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def done(self) -> bool:
+        """Whether the stage is finished."""
+        return (self.path / DONE).is_file()
+
+    @property
+    def contents(self) -> dict[str, Any]:
+        """What `done.json` says is in the folder."""
+        return dict(self.record["contents"])
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The whole of `done.json`."""
+        if not self.done:
+            raise RunError(f"{self.path} is not finished; run `atoll run` on its recipe first")
+        return dict(read_json(self.path / DONE))
+
+    @property
+    def digest(self) -> str:
+        """A hash of what this stage holds: the digests of its files."""
+        return digest(self.record["files"])
+
+    def begin(self, made_from: Mapping[str, Any], start_over: bool = False) -> bool:
+        """Open the stage for these inputs; False if it is already finished from the very same ones."""
+        if start_over:
+            shutil.rmtree(self.path, ignore_errors=True)
+        for marker in (DONE, STARTED):
+            if (self.path / marker).is_file():
+                before = read_json(self.path / marker)["made_from"]
+                if before != dict(made_from):
+                    raise StaleError(self._what_changed(before, made_from))
+                if marker == DONE:
+                    return False
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.path / STARTED, {"made_from": dict(made_from)})
+        return True
+
+    def finish(self, made_from: Mapping[str, Any], files: list[str], contents: Mapping[str, Any]) -> None:
+        """Say that the stage is finished, with the digest of each of its files; the last write of all."""
+        record = {
+            "made_from": dict(made_from),
+            "files": {name: file_digest(self.path / name) for name in sorted(files)},
+            "contents": dict(contents),
+            "time": time.time(),
+        }
+        write_json(self.path / DONE, record)
+        (self.path / STARTED).unlink(missing_ok=True)
+
+    def verify(self, name: str) -> Path:
+        """The path of one file of a finished stage, after checking that it is the one that was written."""
+        path = self.path / name
+        expected = self.record["files"].get(name)
+        if not path.is_file():
+            raise CorruptError(f"{path} is missing; delete {self.path} and run the same command again")
+        if expected != file_digest(path):
+            raise CorruptError(
+                f"{path} is damaged (sha256 differs); delete {self.path} and run the same command again"
+            )
+        return path
+
+    def _what_changed(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+        keys = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
+        return (
+            f"{self.path} was made with other {', '.join(keys)}; add --start-over to replace it, "
+            "or give the recipe another name"
+        )
+
+
+class Run:
+    """A run's folder and the config that it was made with."""
+
+    def __init__(self, path: Path, config: RunConfig) -> None:
+        self.path = path
+        self.config = config
+
+    @classmethod
+    def create(cls, config: RunConfig, recipe: Path | None = None) -> "Run":
+        """Open the run of a recipe under `runs/` (or $ATOLL_RUNS), writing down what it is."""
+        run = cls(runs_folder() / config.name, config)
+        if recipe is not None:
+            text = recipe.read_text(encoding="utf-8")
+            with replacing(run.path / "run.toml") as beside:
+                beside.write_text(text, encoding="utf-8")
+        write_json(run.path / "resolved.json", config.model_dump(mode="json"))
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> "Run":
+        """Open an existing run's folder."""
+        if not (path / "resolved.json").is_file():
+            raise RunError(f"{path} is not a run (no resolved.json); give a folder that `atoll run` made")
+        return cls(path, validate(read_json(path / "resolved.json"), str(path / "resolved.json")))
+
+    def stage(self, *parts: str) -> Stage:
+        """One stage of this run."""
+        return Stage(self.path.joinpath(*parts))
+
+    @property
+    def data(self) -> Stage:
+        """All samples at rest."""
+        return self.stage("data")
+
+    @property
+    def partition(self) -> Stage:
+        """Centroids, assignment, sizes, and one folder per cluster."""
+        return self.stage("partition")
+
+    def cluster(self, index: int) -> Stage:
+        """One cluster's samples: all that its expert may see."""
+        return self.stage("partition", f"cluster-{index:02d}")
+
+    def expert(self, index: int) -> Stage:
+        """One expert."""
+        return self.stage("experts", f"{index:02d}")
+
+    @property
+    def router(self) -> Stage:
+        """The router."""
+        return self.stage("router")
+
+    def event(self, kind: str, **facts: Any) -> None:
+        """Append one line to the run's log of events."""
+        append_line(self.path / "events.jsonl", {"time": time.time(), "event": kind, **facts})
+
+
+def runs_folder() -> Path:
+    """Where runs live: $ATOLL_RUNS, or `runs` here."""
+    return Path(os.environ.get("ATOLL_RUNS", "runs"))
+
+
+def append_line(path: Path, value: Mapping[str, Any]) -> None:
+    """Append one JSON object as one line, in one write, so that others may read along."""
+    line = json.dumps(value, allow_nan=False) + "\n"
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line)
+
+
+class Metrics:
+    """A job's `metrics.jsonl`: one object per line, opened once, readable while it grows."""
+
+    def __init__(self, path: Path, first_step: int) -> None:
+        """Open the file, dropping lines of steps that a resumed job is going to take again."""
+        if path.is_file():
+            kept = [line for line in read_lines(path) if line["step"] < first_step]
+            with replacing(path) as beside:
+                beside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        self._file = path.open("a", encoding="utf-8", buffering=1)
+
+    def write(self, step: int, **values: float) -> None:
+        """Append one line; a value that is not finite is a bug of the caller."""
+        assert all(math.isfinite(value) for value in values.values()), values
+        self._file.write(json.dumps({"step": step, "time": time.time(), **values}) + "\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines; a last line that is only half written is left out."""
+    lines: list[dict[str, Any]] = []
+    if path.is_file():
+        for text in path.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):
+                lines.append(json.loads(text))
+    return lines

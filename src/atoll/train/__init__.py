@@ -1,0 +1,1 @@
+"""One loop; the jobs say what is trained and on what."""
