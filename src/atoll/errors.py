@@ -48,5 +48,5 @@ class IsolationError(AtollError):
     """A job reached for data that is not its own."""
 
 
-class Interrupted(Exception):
+class Interrupted(Exception):  # noqa: N818 - not an error
     """The job was asked to stop, has saved its state, and can be run again."""

@@ -205,10 +205,10 @@ def append_line(path: Path, value: Mapping[str, Any]) -> None:
 class Metrics:
     """A job's `metrics.jsonl`: one object per line, opened once, readable while it grows."""
 
-    def __init__(self, path: Path, first_step: int) -> None:
-        """Open the file, dropping lines of steps that a resumed job is going to take again."""
+    def __init__(self, path: Path, done: int) -> None:
+        """Open the file after `done` steps, dropping lines of later ones, which are going to be taken again."""
         if path.is_file():
-            kept = [line for line in read_lines(path) if line["step"] < first_step]
+            kept = [line for line in read_lines(path) if line["step"] <= done]
             with replacing(path) as beside:
                 beside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
         self._file = path.open("a", encoding="utf-8", buffering=1)

@@ -1,5 +1,6 @@
 """Integrate a velocity from noise to data; a solver knows nothing of where the velocity comes from."""
 
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -43,7 +44,7 @@ def integrate(
     """Follow dx/dt = v(x, t) from noise at t = 1 to data at t = 0 (DDM §3.1)."""
     x_t = noise
     grid = times(steps)
-    for step, (t, t_next) in enumerate(zip(grid[:-1], grid[1:], strict=True)):
+    for step, (t, t_next) in enumerate(itertools.pairwise(grid)):
         x_t = solver(velocity, x_t, t, t_next)
         if on_step is not None:
             on_step(step + 1)

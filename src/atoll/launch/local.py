@@ -73,7 +73,7 @@ def run_jobs(jobs: Sequence[Job], config: LaunchConfig, watch: Callable[[Sequenc
 def share_machine(jobs: int, config: LaunchConfig) -> tuple[int, int, int]:
     """How many jobs at once, with how many threads each, over how many GPUs.
 
-    Several processes with all cores each get in each other's way by an order of magnitude, so cores are divided.
+    Processes with all cores each get in each other's way by an order of magnitude, so cores are divided.
     """
     devices = _gpus()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

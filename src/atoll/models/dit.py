@@ -55,7 +55,7 @@ class Patches(nn.Module):
 
 
 def positions(grid: Sequence[int], width: int) -> Float[Tensor, "tokens width"]:
-    """Fixed sine-cosine positions: an equal part of the width for each axis, the last axis first, as in DiT."""
+    """Fixed sine-cosine positions: an equal part of the width for each axis, the last first, as in DiT."""
     part = width // len(grid)
     frequency = 10_000.0 ** -(torch.arange(part // 2, dtype=torch.float64) / (part // 2))
     axes = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in grid), indexing="ij")

@@ -1,0 +1,91 @@
+"""What every test needs: one thread, a run folder of its own, and quick tiny recipes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+from atoll import config
+from atoll.config import RunConfig
+from atoll.runs import Run
+
+settings.register_profile("atoll", deadline=None, derandomize=True, database=None)
+settings.load_profile("atoll")
+
+TINY = """
+name = "tiny"
+[data]
+source = "fashion-5k"
+[partition]
+clusters = 3
+fine = 12
+[expert]
+width = 16
+depth = 1
+heads = 2
+patch = [7, 7]
+steps = 10
+batch = 8
+lr = 1e-2
+log_every = 2
+save_every = 3
+[router]
+width = 16
+depth = 1
+heads = 2
+patch = [7, 7]
+steps = 6
+batch = 8
+lr = 1e-2
+[sample]
+num = 6
+steps = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATOLL_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A recipe that runs in a second or two."""
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+Prepare = Callable[..., Run]
+
+
+@pytest.fixture(scope="session")
+def _tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny recipe's data and clusters, made once for all tests."""
+    from atoll.data import encode, partition
+
+    folder = tmp_path_factory.mktemp("tiny-data")
+    (folder / "tiny.toml").write_text(TINY)
+    run = Run(folder / "tiny", config.load(folder / "tiny.toml"))
+    run.path.mkdir()
+    encode.prepare(run)
+    partition.partition(run)
+    return run.path
+
+
+@pytest.fixture
+def prepared(tiny: Path, _tiny_data: Path, tmp_path: Path) -> Prepare:
+    """Give a run, with overrides if wanted, whose data and clusters are there (as links; never written to)."""
+
+    def make(*overrides: str, name: str = "tiny") -> Run:
+        resolved: RunConfig = config.load(tiny, [*overrides, f"name='{name}'"])
+        run = Run.create(resolved, tiny)
+        for stage in ("data", "partition"):
+            (run.path / stage).symlink_to(_tiny_data / stage)
+        return run
+
+    return make

@@ -1,0 +1,27 @@
+import torch
+
+from atoll.flow import draws
+
+
+def test_draws_are_a_function_of_seed_job_and_step():
+    first = draws.training_draws(3, "expert-00", 17, (4, 1, 2, 2), 0.5)
+    torch.manual_seed(99)  # the history of the process does not enter
+    again = draws.training_draws(3, "expert-00", 17, (4, 1, 2, 2), 0.5)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    for other in [(4, "expert-00", 17), (3, "expert-01", 17), (3, "expert-00", 18)]:
+        assert not torch.equal(first.noise, draws.training_draws(*other, (4, 1, 2, 2), 0.5).noise)
+
+
+def test_distributions():
+    drawn = draws.training_draws(0, "job", 0, (20_000, 1, 2), 0.25)
+    assert 0 <= drawn.t.min() and drawn.t.max() < 1
+    assert abs(drawn.t.mean() - 0.5) < 0.01
+    assert abs(drawn.noise.std() - 1) < 0.02
+    assert abs(drawn.dropped.float().mean() - 0.25) < 0.01
+
+
+def test_a_sample_depends_on_its_index_and_not_on_its_company():
+    many, one = draws.sample_noise(5, range(10), (2, 3)), draws.sample_noise(5, [7], (2, 3))
+    assert torch.equal(many[7], one[0])
+    assert torch.equal(draws.sample_uniform(5, range(10), "a")[7:8], draws.sample_uniform(5, [7], "a"))
+    assert not torch.equal(draws.sample_uniform(5, [7], "a"), draws.sample_uniform(5, [7], "b"))

@@ -1,0 +1,73 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atoll.flow import mixture
+from tests.analytic import grouped
+
+
+@pytest.mark.parametrize("t", [0.02, 0.1, 0.3, 0.5, 0.8, 0.99])
+def test_mixture_identity(t):
+    """Σ_k p(k | x_t) v_k(x_t) is the velocity of all data together: the claim that everything rests on."""
+    data = grouped(4, [3, 10, 5, 7], dims=6, spread=0.4)
+    g = torch.Generator().manual_seed(1)
+    x_t = torch.randn(50, 6, generator=g, dtype=torch.float64)
+    times = torch.full((50,), t, dtype=torch.float64)
+    experts = torch.stack([data.expert(k, x_t, times) for k in range(4)])
+    whole = data.velocity(x_t, times)
+    error = mixture.combine(mixture.full(data.posterior(x_t, times)), experts) - whole
+    assert (error.abs() / whole.abs().clamp(min=1)).max() < 1e-10
+
+
+def test_the_identity_fails_without_the_prior():
+    """Teeth: a posterior over clusters of equal weight is another one."""
+    data = grouped(2, [2, 30], dims=3, spread=0.4)
+    x_t, t = torch.zeros(5, 3, dtype=torch.float64), torch.full((5,), 0.7, dtype=torch.float64)
+    experts = torch.stack([data.expert(k, x_t, t) for k in range(2)])
+    balanced = data.posterior(x_t, t) / data.priors
+    balanced = balanced / balanced.sum(1, keepdim=True)
+    assert (mixture.combine(balanced, experts) - data.velocity(x_t, t)).abs().max() > 1e-2
+
+
+def test_weights_multiply_samples_and_not_pixels():
+    """A batch as large as a picture is wide must not be broadcast along the wrong axis."""
+    velocities = torch.ones(2, 4, 1, 4, 4)
+    weights = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0], [0.25, 0.25]])
+    combined = mixture.combine(weights, velocities)
+    assert combined.flatten(1).mean(1).tolist() == [1.0, 1.0, 1.0, 0.5]
+    assert combined.flatten(1).std(1).max() == 0
+
+
+posteriors = st.lists(st.lists(st.floats(0.001, 1), min_size=5, max_size=5), min_size=1, max_size=6)
+
+
+@given(posteriors, st.integers(1, 7))
+def test_top_k_keeps_the_k_largest_in_proportion(rows, k):
+    p = torch.tensor(rows, dtype=torch.float64)
+    p = p / p.sum(1, keepdim=True)
+    w = mixture.top_k(p, k)
+    torch.testing.assert_close(w.sum(1), torch.ones(len(p), dtype=torch.float64))
+    assert ((w > 0).sum(1) == min(k, 5)).all()
+    kept = w > 0
+    assert (torch.where(kept, p, 1).min(1).values >= torch.where(kept, 0, p).max(1).values).all()
+    ratio = torch.where(kept, w / p, torch.nan)
+    assert (ratio.nan_to_num(0).max(1).values - ratio.nan_to_num(torch.inf).min(1).values).abs().max() < 1e-9
+
+
+@given(st.floats(0, 1, exclude_max=True))
+def test_draw_inverts_the_cumulative_posterior(u):
+    p = torch.tensor([[0.2, 0.0, 0.5, 0.3]])
+    expected = 0 if u < 0.2 else 2 if u < 0.7 else 3
+    if min(abs(u - 0.2), abs(u - 0.7)) > 1e-6:
+        assert mixture.draw(p, torch.tensor([u], dtype=torch.float64)).item() == expected
+
+
+def test_draw_never_takes_an_expert_without_probability():
+    p = torch.tensor([[0.0, 1.0, 0.0]]).expand(1000, 3)
+    uniform = torch.linspace(0, 1 - 1e-7, 1000, dtype=torch.float64)
+    assert (mixture.draw(p, uniform) == 1).all()
+
+
+def test_one_hot():
+    assert mixture.one_hot(torch.tensor([2, 0]), 3).tolist() == [[0, 0, 1], [1, 0, 0]]

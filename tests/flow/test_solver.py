@@ -1,0 +1,52 @@
+import math
+
+import pytest
+import torch
+
+from atoll.flow import solver
+
+
+def error(step: solver.Step, steps: int) -> float:
+    """dx/dt = (2 t + 1) x from t = 1 to 0: x(0) = x(1) exp(-2)."""
+
+    def velocity(x_t: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        return (2 * t + 1)[:, None] * x_t
+
+    x_1 = torch.ones(1, 1, dtype=torch.float64)
+    return abs(solver.integrate(velocity, x_1, steps, step).item() - math.exp(-2))
+
+
+@pytest.mark.parametrize(("name", "order"), [("euler", 1), ("heun", 2)])
+def test_convergence_order(name, order):
+    step = solver.SOLVERS[name]
+    measured = math.log2(error(step, 64) / error(step, 128))
+    assert abs(measured - order) < 0.1
+
+
+@pytest.mark.parametrize("name", list(solver.SOLVERS))
+def test_a_straight_path_is_followed_exactly_in_one_step(name):
+    x_0, noise = torch.randn(2, 3, 4, dtype=torch.float64)
+    end = solver.integrate(lambda x_t, t: noise - x_0, noise, 1, solver.SOLVERS[name])
+    torch.testing.assert_close(end, x_0)
+
+
+def test_the_grid_runs_from_noise_to_data():
+    grid = solver.times(4)
+    assert grid == [1, 0.75, 0.5, 0.25, 0]
+    seen: list[float] = []
+    solver.integrate(lambda x, t: seen.append(t[0].item()) or x, torch.zeros(1, 1), 4)
+    assert seen == grid[:-1]
+
+
+def test_half_precision_states_get_times_in_single():
+    def velocity(x_t: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        assert t.dtype == torch.float32
+        return torch.zeros_like(x_t)
+
+    solver.integrate(velocity, torch.zeros(1, 1, dtype=torch.bfloat16), 3)
+
+
+def test_every_step_is_reported():
+    steps: list[int] = []
+    solver.integrate(lambda x, t: x, torch.zeros(1, 1), 3, on_step=steps.append)
+    assert steps == [1, 2, 3]

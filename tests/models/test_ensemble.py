@@ -1,0 +1,171 @@
+import pytest
+import torch
+from torch import nn
+
+from atoll.config import NetworkConfig, SampleConfig
+from atoll.errors import ConfigError
+from atoll.flow import draws, solver
+from atoll.models.dit import DiT
+from atoll.models.ensemble import Ensemble, sampling_settings
+from tests.analytic import ExactExpert, ExactRouter, FiniteData, grouped
+from tests.models.test_dit import awake
+
+NETWORK = NetworkConfig(width=24, depth=1, heads=2, patch=(2, 2))
+
+
+def exact(data: FiniteData) -> Ensemble:
+    experts = [ExactExpert(data, k) for k in range(data.clusters)]
+    return Ensemble(experts, data.priors.float(), (data.points.shape[1],), ExactRouter(data))
+
+
+def shares_of(samples: torch.Tensor, data: FiniteData) -> torch.Tensor:
+    """Which cluster's point is nearest to each sample."""
+    nearest = torch.cdist(samples.double(), data.points).argmin(1)
+    return torch.bincount(data.cluster[nearest], minlength=data.clusters) / len(samples)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "full", "top-1", "top-2", "ancestral"])
+def test_one_cluster_is_its_only_expert_bit_for_bit(strategy):
+    expert = awake(DiT(NETWORK, (1, 4, 4)))
+    ensemble = Ensemble([expert], torch.ones(1), (1, 4, 4))
+    with torch.inference_mode():
+        noise = draws.sample_noise(7, range(5), (1, 4, 4))
+        alone = solver.integrate(expert, noise, 6)
+    assert torch.equal(ensemble.sample(5, strategy=strategy, steps=6, seed=7), alone)
+
+
+def test_full_is_the_velocity_of_all_data():
+    data = grouped(3, [4, 9, 2], dims=5, spread=0.3)
+    x_t, t = torch.randn(8, 5, dtype=torch.float64), torch.rand(8, dtype=torch.float64) * 0.9 + 0.05
+    # posterior() is float32 by design, hence the tolerance
+    torch.testing.assert_close(exact(data).velocity(x_t, t), data.velocity(x_t, t), rtol=1e-5, atol=1e-5)
+
+
+def test_sampling_reproduces_cluster_shares_unless_it_is_greedy():
+    """Ancestral and full sampling keep the shares of unequal clusters; top-1 favours the largest."""
+    data = grouped(4, [60, 25, 10, 5], dims=8, spread=0.05)
+    ensemble, priors, num = exact(data), data.priors.float(), 2000
+    sampling_error = 4 * (priors * (1 - priors) / num).sqrt()  # four standard deviations
+    for strategy in ("ancestral", "full"):
+        shares = shares_of(ensemble.sample(num, strategy=strategy, steps=40, batch=num), data)
+        assert ((shares - priors).abs() <= sampling_error + 0.01).all(), (strategy, shares)
+    greedy = shares_of(ensemble.sample(num, strategy="top-1", steps=40, batch=num), data)
+    assert greedy[0] - priors[0] > 5 * sampling_error[0], greedy
+
+
+def test_no_expert_is_asked_about_a_sample_in_which_it_has_no_weight():
+    data = grouped(4, [5, 5, 5, 5], dims=3, spread=0.1)
+    ensemble = exact(data)
+    ensemble.sample(32, strategy="top-1", steps=5)
+    assert sum(expert.asked for expert in ensemble.experts) == 32 * 5  # type: ignore[misc]
+    ensemble = exact(data)
+    ensemble.sample(32, strategy="full", steps=5)
+    assert sum(expert.asked for expert in ensemble.experts) == 4 * 32 * 5  # type: ignore[misc]
+
+
+def test_asking_part_of_the_batch_is_asking_all_of_it():
+    experts = [awake(DiT(NETWORK, (1, 4, 4))) for _ in range(3)]
+    for k, expert in enumerate(experts):
+        expert.head.bias.data += k  # type: ignore[union-attr, operator]
+    ensemble = Ensemble(experts, torch.ones(3) / 3, (1, 4, 4))
+    x_t, t = torch.randn(6, 1, 4, 4), torch.rand(6)
+    weights = torch.tensor([[1, 0, 0], [0, 1, 0], [0.5, 0, 0.5], [0, 0, 1], [0.2, 0.3, 0.5], [1, 0, 0]])
+    every = torch.stack([expert(x_t, t) for expert in experts])
+    expected = torch.einsum("bk,kb...->b...", weights, every)
+    torch.testing.assert_close(ensemble.weighted(weights, x_t, t, None), expected, atol=1e-5, rtol=1e-5)
+
+
+class ClassRouter(nn.Module):
+    """Class c belongs to cluster c; without a class every cluster is as likely."""
+
+    def forward(self, x_t: torch.Tensor, t: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
+        return torch.eye(3)[:, :2][condition].log()
+
+
+class Speaker(nn.Module):
+    """An expert whose velocity leads any noise to its own constant, or to the class it is told."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self, x_t: torch.Tensor, t: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
+        target = self.value + torch.where(condition == 2, 0.0, 0.1 * (condition + 1)).view(-1, 1)
+        return (x_t - target) / t.view(-1, 1)
+
+
+def told() -> Ensemble:
+    return Ensemble([Speaker(0.0), Speaker(10.0)], torch.tensor([0.9, 0.1]), (1,), ClassRouter(), classes=2)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "top-1", "ancestral", "full"])
+def test_a_class_reaches_router_and_experts(strategy):
+    samples = told().sample(4, label=[0, 1], strategy=strategy, steps=3)[:, 0]
+    torch.testing.assert_close(samples, torch.tensor([0.1, 10.2, 0.1, 10.2]))
+
+
+def test_guidance_pushes_away_from_the_unconditional_velocity():
+    """Both velocities point at constants, so s-guidance points at u + s (c - u); s = 1 is no guidance."""
+    ensemble = told()
+    guided = ensemble.sample(2, label=0, strategy="top-1", steps=1, guidance=3.0)[:, 0]
+    torch.testing.assert_close(guided, torch.tensor([0.3, 0.3]))
+    plain = ensemble.sample(2, label=0, strategy="top-1", steps=1, guidance=1.0)[:, 0]
+    torch.testing.assert_close(plain, torch.tensor([0.1, 0.1]))
+
+
+def test_classes_take_turns_by_default():
+    samples = told().sample(4, strategy="top-1", steps=2)[:, 0]
+    torch.testing.assert_close(samples, torch.tensor([0.1, 10.2, 0.1, 10.2]))
+
+
+def test_samples_do_not_depend_on_number_or_batch():
+    data = grouped(3, [4, 4, 4], dims=4, spread=0.2)
+    few = exact(data).sample(3, seed=1, steps=4)
+    many = exact(data).sample(11, seed=1, steps=4, batch=5)
+    torch.testing.assert_close(few, many[:3], atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(few, exact(data).sample(3, seed=2, steps=4))
+
+
+def test_shares_say_who_made_what():
+    data = grouped(3, [4, 4, 4], dims=4, spread=0.2)
+    traced = exact(data).trace(16, strategy="ancestral", steps=3)
+    assert traced.shares.sum(1).tolist() == [1.0] * 16
+    nearest = data.cluster[torch.cdist(traced.x_0.double(), data.points).argmin(1)]
+    assert torch.equal(nearest, traced.expert)
+
+
+def test_auto_is_ancestral_without_a_condition_and_greedy_with_one():
+    assert exact(grouped(2, [1, 1], dims=2, spread=0.1)).resolve("auto") == "ancestral"
+    assert told().resolve("auto") == "top-1"
+    assert told().resolve("full") == "full"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"strategy": "best"}, "unknown strategy 'best'"),
+        ({"strategy": "top-0"}, "unknown strategy"),
+        ({"steps": 0}, "steps = 0"),
+        ({"guidance": 0.5}, "guidance = 0.5"),
+        ({"num": -1}, "num = -1"),
+        ({"speed": 3}, "unknown sampling setting speed"),
+    ],
+)
+def test_wrong_settings_are_named(wrong, said):
+    with pytest.raises(ConfigError, match=said):
+        sampling_settings(SampleConfig(), **wrong)
+
+
+def test_a_class_for_a_run_without_classes_is_refused():
+    with pytest.raises(ConfigError, match="not class-conditional"):
+        exact(grouped(2, [1, 1], dims=2, spread=0.1)).sample(1, label=3)
+    with pytest.raises(ConfigError, match="numbered 0 to 1"):
+        told().sample(1, label=2)
+
+
+def test_strategies_that_need_a_router_say_so():
+    ensemble = exact(grouped(2, [1, 1], dims=2, spread=0.1))
+    ensemble.router = None
+    assert ensemble.sample(2, strategy="ancestral", steps=2).shape == (2, 2)
+    with pytest.raises(ConfigError, match="no router"):
+        ensemble.sample(2, strategy="full", steps=2)

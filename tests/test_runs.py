@@ -1,0 +1,137 @@
+import json
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atoll import runs
+from atoll.config import RunConfig
+from atoll.errors import CorruptError, RunError, StaleError
+from atoll.runs import Metrics, Run, Stage
+
+
+def test_an_interrupted_write_leaves_the_old_file_whole(tmp_path):
+    path = tmp_path / "a.json"
+    runs.write_json(path, {"old": 1})
+    with pytest.raises(RuntimeError), runs.replacing(path) as beside:
+        beside.write_text("half")
+        raise RuntimeError
+    assert runs.read_json(path) == {"old": 1}
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), json_values))
+def test_digests_do_not_depend_on_order(value):
+    assert runs.digest(dict(reversed(value.items()))) == runs.digest(value)
+    assert runs.digest({**value, "another key": 1}) != runs.digest({**value, "another key": 2})
+
+
+def test_a_stage_is_done_only_after_finish(tmp_path):
+    stage = Stage(tmp_path / "s")
+    assert stage.begin({"seed": 1})
+    (stage.path / "a").write_text("x")
+    assert not stage.done
+    with pytest.raises(RunError, match="not finished"):
+        _ = stage.contents
+    stage.finish({"seed": 1}, ["a"], {"rows": 3})
+    assert stage.done
+    assert stage.contents == {"rows": 3}
+    assert not stage.begin({"seed": 1}), "the same inputs: nothing to do"
+
+
+def test_other_inputs_stop_and_name_what_changed(tmp_path):
+    stage = Stage(tmp_path / "s")
+    stage.begin({"seed": 1, "data": "a"})
+    with pytest.raises(StaleError, match="other data"):
+        stage.begin({"seed": 1, "data": "b"})
+    stage.finish({"seed": 1, "data": "a"}, [], {})
+    with pytest.raises(StaleError, match=r"other seed.*--start-over"):
+        stage.begin({"seed": 2, "data": "a"})
+
+
+def test_starting_over_removes_what_was_there(tmp_path):
+    stage = Stage(tmp_path / "s")
+    stage.begin({"seed": 1})
+    (stage.path / "a").write_text("x")
+    stage.finish({"seed": 1}, ["a"], {})
+    assert stage.begin({"seed": 2}, start_over=True)
+    assert not (stage.path / "a").exists()
+
+
+def test_one_flipped_byte_is_found(tmp_path):
+    stage = Stage(tmp_path / "s")
+    stage.begin({})
+    (stage.path / "a").write_bytes(b"hello")
+    stage.finish({}, ["a"], {})
+    assert stage.verify("a").read_bytes() == b"hello"
+    (stage.path / "a").write_bytes(b"hellp")
+    with pytest.raises(CorruptError, match="damaged"):
+        stage.verify("a")
+    (stage.path / "a").unlink()
+    with pytest.raises(CorruptError, match="missing"):
+        stage.verify("a")
+
+
+def test_the_digest_of_a_stage_is_that_of_its_files(tmp_path):
+    digests = []
+    for name, text in (("one", "x"), ("two", "x"), ("three", "y")):
+        stage = Stage(tmp_path / name)
+        stage.begin({"from": name})
+        (stage.path / "a").write_text(text)
+        stage.finish({"from": name}, ["a"], {})
+        digests.append(stage.digest)
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_run_is_what_its_folder_says(tmp_path):
+    config = RunConfig(name="a", seed=3)
+    recipe = tmp_path / "a.toml"
+    recipe.write_text('name = "a"\nseed = 3')
+    run = Run.create(config, recipe)
+    assert Run.open(run.path).config == config
+    assert (run.path / "run.toml").read_text() == recipe.read_text()
+    with pytest.raises(RunError, match="not a run"):
+        Run.open(tmp_path / "elsewhere")
+
+
+def test_a_damaged_resolved_json_is_named(tmp_path):
+    run = Run.create(RunConfig(name="a"))
+    (run.path / "resolved.json").write_text("{")
+    with pytest.raises(CorruptError, match=r"resolved\.json is damaged"):
+        Run.open(run.path)
+
+
+def test_metrics_drop_what_a_resumed_job_does_again(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    metrics = Metrics(path, 0)
+    for step in (2, 4, 6):
+        metrics.write(step, loss=step / 10)
+    metrics.close()
+    path.write_text(path.read_text() + '{"step": 8, "lo')  # killed while writing
+    resumed = Metrics(path, 4)
+    resumed.write(6, loss=0.7)
+    resumed.close()
+    assert [(line["step"], line["loss"]) for line in runs.read_lines(path)] == [(2, 0.2), (4, 0.4), (6, 0.7)]
+
+
+def test_metrics_refuse_what_is_not_a_number(tmp_path):
+    metrics = Metrics(tmp_path / "metrics.jsonl", 0)
+    with pytest.raises(AssertionError):
+        metrics.write(1, loss=float("nan"))
+    metrics.close()
+
+
+def test_events_are_lines():
+    run = Run.create(RunConfig(name="a"))
+    run.event("one", x=1)
+    run.event("two")
+    lines = (run.path / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["one", "two"]

@@ -1,0 +1,143 @@
+import math
+import os
+import signal
+
+import pytest
+import torch
+
+from atoll.config import TrainConfig
+from atoll.errors import Interrupted, TrainingError
+from atoll.models.checkpoint import read_tensors
+from atoll.runs import read_json, read_lines
+from atoll.train import jobs, loop
+
+
+def states(folder):
+    """Everything that training remembers at its end."""
+    pointer = read_json(folder / "state" / "latest.json")
+    return pointer["step"], read_tensors(folder / "state" / pointer["file"])
+
+
+def assert_equal(left, right):
+    assert left[0] == right[0]
+    assert left[1].keys() == right[1].keys()
+    kinds = {key.split("/")[0] for key in left[1]}
+    assert kinds == {"model", "ema", "optimiser"}
+    different = [key for key in left[1] if not torch.equal(left[1][key], right[1][key])]
+    assert different == []
+
+
+def test_ten_steps_are_five_and_five(prepared, monkeypatch):
+    whole, halves = prepared(name="whole"), prepared(name="halves")
+    jobs.expert(whole, 0)
+
+    take = loop.take_step
+
+    def interrupted(task, state, batch):
+        if state.step == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return take(task, state, batch)
+
+    monkeypatch.setattr(loop, "take_step", interrupted)
+    with pytest.raises(Interrupted, match="stopped at step 6 of 10"):
+        jobs.expert(halves, 0)
+    assert not halves.expert(0).done
+    monkeypatch.setattr(loop, "take_step", take)
+    torch.manual_seed(123)  # what the process did before does not matter
+    jobs.expert(halves, 0)
+    assert_equal(states(whole.expert(0).path), states(halves.expert(0).path))
+    assert [line["step"] for line in read_lines(halves.expert(0).path / "metrics.jsonl")] == [2, 4, 6, 8, 10]
+
+
+def test_seeds_and_jobs_differ(prepared):
+    first, second, other = prepared(name="a"), prepared("seed=1", name="b"), prepared(name="c")
+    jobs.expert(first, 0)
+    jobs.expert(second, 0)
+    jobs.expert(other, 1)
+    key = "model/head.bias"
+    values = [states(run.expert(k).path)[1][key] for run, k in ((first, 0), (second, 0), (other, 1))]
+    assert not torch.equal(values[0], values[1])
+    assert not torch.equal(values[0], values[2])
+
+
+def test_training_lowers_the_loss(prepared):
+    run = prepared("expert.steps=60", "expert.log_every=10")
+    jobs.expert(run, 0)
+    losses = [line["loss"] for line in read_lines(run.expert(0).path / "metrics.jsonl")]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(prepared, monkeypatch):
+    run = prepared("expert.save_every=4", "expert.log_every=1")
+    take = loop.take_step
+
+    def poisoned(task, state, batch):
+        loss, norm = take(task, state, batch)
+        return (loss * math.nan if state.step == 7 else loss), norm
+
+    monkeypatch.setattr(loop, "take_step", poisoned)
+    with pytest.raises(TrainingError, match="not finite at step 6"):
+        jobs.expert(run, 0)
+    assert states(run.expert(0).path)[0] == 4
+    assert not run.expert(0).done
+
+
+def test_learning_rate_by_hand():
+    config = TrainConfig(steps=110, warmup=10, decay="cosine")
+    assert loop.learning_rate(config, 0) == 0.1
+    assert loop.learning_rate(config, 9) == 1.0
+    assert loop.learning_rate(config, 10) == 1.0
+    assert math.isclose(loop.learning_rate(config, 60), 0.5)
+    assert loop.learning_rate(config, 109) < 1e-3
+    flat = TrainConfig(steps=110, warmup=0)
+    assert loop.learning_rate(flat, 0) == loop.learning_rate(flat, 109) == 1
+
+
+def test_the_average_by_hand(prepared):
+    """Three values of one weight, averaged with the young decays 2/11 and 3/12 and 4/13."""
+    run = prepared("expert.steps=3", "expert.save_every=1")
+    seen: list[torch.Tensor] = []
+    take = loop.take_step
+
+    def watched(task, state, batch):
+        if not seen:
+            seen.append(state.parameters[0].detach().clone())
+        result = take(task, state, batch)
+        seen.append(state.parameters[0].detach().clone())
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "take_step", watched)
+        jobs.expert(run, 0)
+    expected = seen[0]
+    for decay, value in zip((2 / 11, 3 / 12, 4 / 13), seen[1:], strict=True):
+        expected = decay * expected + (1 - decay) * value
+    name = next(iter(key for key in states(run.expert(0).path)[1] if key.startswith("ema/")))
+    found = states(run.expert(0).path)[1]
+    first = [key for key in found if key.startswith("ema/") and found[key].shape == expected.shape]
+    assert name
+    assert any(torch.allclose(found[key], expected, atol=1e-7) for key in first)
+
+
+def test_the_average_ends_at_the_decay_of_the_recipe():
+    assert loop.ema_decay(TrainConfig(ema=0.99), 10**6) == 0.99
+    assert loop.ema_decay(TrainConfig(ema=0.99), 1) == 2 / 11
+
+
+def test_gradients_are_clipped(prepared):
+    """With a tiny clip, Adam's first moment after one step is at most (1 - β₁) times the clip."""
+    run = prepared("expert.steps=1", "expert.clip=1e-3")
+    jobs.expert(run, 0)
+    moments = [value for key, value in states(run.expert(0).path)[1].items() if "/exp_avg/" in key]
+    norm = torch.cat([moment.flatten() for moment in moments]).norm()
+    assert math.isclose(norm.item(), 0.1 * 1e-3, rel_tol=1e-3)
+
+
+def test_bfloat16_runs_and_stays_near(prepared):
+    exact, rounded = prepared(name="a"), prepared("expert.precision=bfloat16", name="b")
+    jobs.expert(exact, 0)
+    jobs.expert(rounded, 0)
+    a, b = (read_lines(run.expert(0).path / "metrics.jsonl")[0]["loss"] for run in (exact, rounded))
+    assert a != b
+    assert abs(a - b) < 0.02 * a
+    assert all(value.dtype == torch.float32 for value in states(rounded.expert(0).path)[1].values())
