@@ -125,6 +125,7 @@ def test_classes_reach_the_network_and_are_hidden_now_and_then(prepared, monkeyp
 
     def watched(label, hidden, classes):
         told = hide(label, hidden, classes)
+        assert told is not None
         seen.extend(told.tolist())
         return told
 
