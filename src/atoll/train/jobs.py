@@ -122,7 +122,7 @@ def _router_loss(blueprint: checkpoint.Blueprint) -> loop.Loss:
 
 def _told(blueprint: checkpoint.Blueprint, batch: Batch, drawn: draws.TrainingDraws) -> Tensor | None:
     """The condition of each sample, hidden for some."""
-    if not blueprint.classes:
+    if blueprint.condition != "class":
         return None
     return conditions.hide(batch.label, drawn.dropped, blueprint.classes)
 
