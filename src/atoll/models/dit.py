@@ -169,7 +169,7 @@ class Modulation(nn.Module):
         if self.layer is not None:
             return self.layer(c)[:, None].chunk(self.parts, dim=-1)
         assert self.table is not None
-        return (c.view(len(c), self.parts, -1) + self.table).split(1, dim=1)
+        return (c.view(len(c), self.parts, -1) + self.table).chunk(self.parts, dim=1)
 
 
 class Block(nn.Module):

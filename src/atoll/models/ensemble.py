@@ -198,7 +198,7 @@ class Ensemble:
         both = expert(torch.cat([x_t, x_t]), torch.cat([t, t]), told).to(x_t.dtype)
         return objectives.guide(both[: len(x_t)], both[len(x_t) :], guidance)
 
-    def _condition(self, condition: Condition, batch: int) -> Tensor | None:
+    def _condition(self, condition: Condition, batch: int) -> Condition:
         """The condition as experts take it; where there could be one and is none, the null condition."""
         if self.kind == "none":
             return None
