@@ -33,6 +33,7 @@ def load_ensemble(path: Path, device: str | None = None) -> Ensemble:
         shape=tuple(blueprint.shape),
         router=router,
         classes=blueprint.classes,
+        text=blueprint.text,
         defaults=run.config.sample,
     )
 

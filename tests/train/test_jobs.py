@@ -5,7 +5,7 @@ import torch
 
 from atoll.data.store import Reader
 from atoll.errors import ConfigError, CorruptError, IsolationError, RunError, StaleError
-from atoll.models import checkpoint
+from atoll.models import checkpoint, conditions
 from atoll.runs import read_json
 from atoll.train import jobs, loop
 
@@ -121,14 +121,15 @@ def test_two_processes_do_not_train_the_same_expert(prepared):
 def test_classes_reach_the_network_and_are_hidden_now_and_then(prepared, monkeypatch):
     run = prepared("condition.kind=class", "condition.dropout=0.5", "expert.steps=20", "expert.batch=32")
     seen: list[int] = []
-    hide = jobs.conditions.hide
+    hide = conditions.hide
 
     def watched(label, hidden, classes):
         told = hide(label, hidden, classes)
+        assert told is not None
         seen.extend(told.tolist())
         return told
 
-    monkeypatch.setattr(jobs.conditions, "hide", watched)
+    monkeypatch.setattr(conditions, "hide", watched)
     jobs.expert(run, 0)
     assert 0.4 < seen.count(10) / len(seen) < 0.6
     assert len(set(seen)) > 3

@@ -26,16 +26,18 @@ class Blueprint(Section):
     network: NetworkConfig
     shape: tuple[int, ...] = Field(strict=False)
     """(channels, *grid) of a sample."""
-    condition: Literal["none", "class"] = "none"
+    condition: Literal["none", "class", "text"] = "none"
     classes: int = 0
+    text: int = 0
+    """Width of the states of a text."""
     clusters: int = 1
     """Number of clusters of the run; a router has as many logits."""
 
     def build(self) -> nn.Module:
         """A new network with initial weights."""
         if self.role == "router":
-            return Router(self.network, self.shape, self.clusters, self.condition, self.classes)
-        return DiT(self.network, self.shape, self.condition, self.classes)
+            return Router(self.network, self.shape, self.clusters, self.condition, self.classes, self.text)
+        return DiT(self.network, self.shape, self.condition, self.classes, self.text)
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:

@@ -4,16 +4,17 @@ import contextlib
 import fcntl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from atoll.config import ExpertConfig, NetworkConfig, RouterConfig
+from atoll.config import NetworkConfig
 from atoll.data.store import Batch, Reader, sealed
 from atoll.errors import ConfigError, RunError
 from atoll.flow import draws, objectives, path
 from atoll.models import checkpoint, conditions
-from atoll.runs import Run, Stage, digest, replacing, write_json
+from atoll.runs import Run, Stage, replacing, write_json
 from atoll.train import loop
 
 
@@ -31,13 +32,15 @@ def expert(run: Run, index: int, *, start_over: bool = False) -> Stage:
         raise ConfigError(f"there is no expert {index}: this run has experts 0 to {clusters - 1}")
     cluster = run.cluster(index)
     with sealed(cluster):
-        return _train(run, f"expert-{index:02d}", [cluster], run.expert(index), run.config.expert, start_over)
+        return _train(
+            run, f"expert-{index:02d}", [cluster], run.expert(index), run.expert_inputs(index), start_over
+        )
 
 
 def router(run: Run, *, start_over: bool = False) -> Stage:
     """Train the router to tell from which cluster a noisy sample comes."""
     clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
-    return _train(run, "router", clusters, run.router, run.config.router, start_over)
+    return _train(run, "router", clusters, run.router, run.router_inputs(), start_over)
 
 
 def _train(
@@ -45,16 +48,10 @@ def _train(
     name: str,
     clusters: list[Stage],
     stage: Stage,
-    config: ExpertConfig | RouterConfig,
+    made_from: dict[str, Any],
     start_over: bool,
 ) -> Stage:
-    condition = run.config.condition
-    made_from = {
-        "seed": run.config.seed,
-        "settings": digest(config.model_dump(mode="json")),
-        "condition": digest(condition.model_dump(mode="json")),
-        "data": digest([cluster.digest for cluster in clusters]),
-    }
+    config = run.config.router if name == "router" else run.config.expert
     with _alone(stage.path):
         if not stage.begin(made_from, start_over):
             return stage
@@ -67,7 +64,7 @@ def _train(
             reader=reader,
             config=config,
             seed=run.config.seed,
-            dropout=condition.dropout if blueprint.classes else 0.0,
+            dropout=run.config.condition.dropout if blueprint.classes else 0.0,
             stage=stage,
         )
         state = loop.train(task, best_device())
@@ -120,9 +117,9 @@ def _router_loss(blueprint: checkpoint.Blueprint) -> loop.Loss:
     return loss
 
 
-def _told(blueprint: checkpoint.Blueprint, batch: Batch, drawn: draws.TrainingDraws) -> Tensor | None:
+def _told(blueprint: checkpoint.Blueprint, batch: Batch, drawn: draws.TrainingDraws) -> conditions.Condition:
     """The condition of each sample, hidden for some."""
-    if not blueprint.classes:
+    if blueprint.condition != "class":
         return None
     return conditions.hide(batch.label, drawn.dropped, blueprint.classes)
 
