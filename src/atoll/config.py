@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from atoll.errors import ConfigError
 
+STRATEGY = r"^(auto|full|ancestral|top-[1-9]\d*|sample-[1-9]\d*|(threshold|nucleus)-(0?\.\d+|1(\.0*)?))$"
+"""How a strategy is written."""
+
 
 class Section(BaseModel):
     """A frozen group of settings that refuses keys it does not know."""
@@ -211,14 +214,23 @@ class SampleConfig(Section):
 
     num: int = Field(64, ge=1)
     """How many samples."""
-    strategy: str = Field("auto", pattern=r"^(auto|full|ancestral|top-[1-9][0-9]*)$")
-    """`full`, `top-K`, `ancestral`, or `auto`: top-1 given a condition, else ancestral."""
-    solver: Literal["euler", "heun"] = "euler"
-    """`euler` is first order with one velocity per step, `heun` second order with two."""
+    strategy: str = Field("auto", pattern=STRATEGY)
+    """`full`, `top-K`, `threshold-P`, `nucleus-P`, `sample-N`, `ancestral`, or `auto`: top-1 if it is told a
+    condition, else ancestral."""
+    temperature: float = Field(1.0, gt=0)
+    """Of the router's posterior: below 1 sharpens it, above 1 flattens it."""
+    experts: tuple[int, ...] | None = Field(None, min_length=1, strict=False)
+    """Which experts serve; the posterior is renormalised over them. All by default."""
+    solver: Literal["euler", "heun", "dpm++"] = "euler"
+    """`euler` is of order one, `heun` of order two at two velocities a step, `dpm++` of order two at one."""
     steps: int = Field(50, ge=1)
     """Steps from noise to data."""
+    shift: float = Field(1.0, gt=0)
+    """Above 1, more of the steps are spent near the noise, as large pictures need."""
     guidance: float = Field(1.0, ge=1)
     """Classifier-free guidance; 1 is none."""
+    guided: tuple[float, float] = Field((0.0, 1.0), strict=False)
+    """The interval of t in which guidance acts."""
     seed: int = Field(0, ge=0)
     """Sample i depends on this and on i alone."""
     batch: int = Field(64, ge=1)

@@ -116,7 +116,6 @@ class Stage:
             "made_from": dict(made_from),
             "files": {name: file_digest(self.path / name) for name in sorted(files)},
             "contents": dict(contents),
-            "time": time.time(),
         }
         write_json(self.path / DONE, record)
         (self.path / STARTED).unlink(missing_ok=True)

@@ -67,7 +67,7 @@ def test_no_expert_is_asked_about_a_sample_in_which_it_has_no_weight():
 def test_asking_part_of_the_batch_is_asking_all_of_it():
     experts = [awake(DiT(NETWORK, (1, 4, 4))) for _ in range(3)]
     for k, expert in enumerate(experts):
-        expert.head.bias.data += k  # type: ignore[union-attr, operator]
+        expert.head.bias.data += k
     ensemble = Ensemble(experts, torch.ones(3) / 3, (1, 4, 4))
     x_t, t = torch.randn(6, 1, 4, 4), torch.rand(6)
     weights = torch.tensor([[1, 0, 0], [0, 1, 0], [0.5, 0, 0.5], [0, 0, 1], [0.2, 0.3, 0.5], [1, 0, 0]])
@@ -190,3 +190,48 @@ def test_texts_are_taken_in_turn():
     alone = ensemble.sample(3, text=told[slice(0, 1)], steps=2)
     torch.testing.assert_close(three[[0, 2]], alone[[0, 2]])
     assert not torch.allclose(three[1], alone[1])
+
+
+@pytest.mark.parametrize(
+    "strategy", ["full", "ancestral", "sample-1", "sample-2", "threshold-0.001", "nucleus-1"]
+)
+def test_every_unbiased_strategy_serves_a_subset_exactly(strategy):
+    """Experts 0 and 3 alone: the shares are those of their data, and no other expert is asked."""
+    data = grouped(4, [60, 25, 10, 15], dims=8, spread=0.05)
+    ensemble, num = exact(data), 1000
+    samples = ensemble.sample(num, strategy=strategy, experts=[0, 3], steps=40, batch=num)
+    shares = shares_of(samples, data)
+    assert abs(shares[0] - 0.8) < 4 * (0.8 * 0.2 / num) ** 0.5 + 0.01, shares
+    assert shares[1] == shares[2] == 0
+    assert ensemble.experts[1].asked == ensemble.experts[2].asked == 0
+
+
+def test_experts_that_do_not_exist_cannot_serve():
+    with pytest.raises(ConfigError, match="numbered 0 to 1"):
+        exact(grouped(2, [1, 1], dims=2, spread=0.1)).sample(1, experts=[2])
+
+
+def test_guidance_acts_in_its_interval_only():
+    plain = told().sample(2, label=0, strategy="top-1", steps=4)
+    never = told().sample(2, label=0, strategy="top-1", steps=4, guidance=3.0, guided=(0.9, 0.91))
+    always = told().sample(2, label=0, strategy="top-1", steps=4, guidance=3.0)
+    assert torch.equal(plain, never)
+    assert not torch.allclose(plain, always)
+    # from t = 0.5 on, targets are exact in the last step, whatever came before
+    late = told().sample(2, label=0, strategy="top-1", steps=4, guidance=3.0, guided=(0.0, 0.5))
+    torch.testing.assert_close(late, always)
+
+
+@pytest.mark.parametrize("strategy", ["sample-1", "nucleus-0.9"])
+def test_drawing_per_step_is_repeatable(strategy):
+    data = grouped(3, [4, 4, 4], dims=4, spread=0.2)
+    few = exact(data).sample(3, strategy=strategy, steps=5)
+    many = exact(data).sample(7, strategy=strategy, steps=5, batch=4)
+    torch.testing.assert_close(few, many[:3], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("solver_name", ["euler", "heun", "dpm++"])
+def test_every_solver_reaches_the_data(solver_name):
+    data = grouped(3, [4, 4, 4], dims=4, spread=0.2)
+    samples = exact(data).sample(20, solver=solver_name, strategy="full", steps=60)
+    assert torch.cdist(samples.double(), data.points).min(1).values.max() < 0.05

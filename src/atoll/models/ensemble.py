@@ -1,6 +1,6 @@
 """Router and experts as one velocity, and samples from it."""
 
-import re
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from atoll.config import SampleConfig
 from atoll.errors import ConfigError
 from atoll.flow import draws, mixture, objectives, solver
-from atoll.models import conditions
+from atoll.models import conditions, strategies
 from atoll.models.conditions import Condition, TextCondition
 
 Progress = Callable[[int, int], None]
@@ -94,7 +94,9 @@ class Ensemble:
     ) -> Float[Tensor, "batch *sample"]:
         """The velocity at x_t, for anyone who brings a solver."""
         condition = self._condition(condition, len(x_t))
-        weights = _strategy(strategy)(self.posterior(x_t, t, condition))
+        weights = strategies.by_name(strategy)(
+            self.posterior(x_t, t, condition), lambda draws: torch.rand(len(x_t), draws, device=x_t.device)
+        )
         return self.weighted(weights, x_t, t, condition, guidance)
 
     @torch.inference_mode()
@@ -122,6 +124,7 @@ class Ensemble:
     ) -> Samples:
         """Draw samples and tell who made them."""
         how = sampling_settings(self.defaults, num=num, **settings)
+        self._served(how)
         wanted = self._texts(text, how.num) if self.text else self._labels(label, how.num)
         batches = [range(i, min(i + how.batch, how.num)) for i in range(0, how.num, how.batch)]
         parts = []
@@ -142,7 +145,7 @@ class Ensemble:
         """Sample the given indices; each depends on (seed, index) alone, not on its company."""
         noise = draws.sample_noise(how.seed, indices, self.shape).to(self.device)
         condition = self._condition(condition, len(noise))
-        weigh = self._weigher(self.resolve(how.strategy), indices, how.seed, noise, condition)
+        weigh = self._weigher(how, indices, noise, condition)
         shares = torch.zeros(len(noise), len(self.experts), device=self.device)
         asked = 0
 
@@ -151,9 +154,10 @@ class Ensemble:
             weights = weigh(x_t, t)
             shares.add_(weights)
             asked += 1
-            return self.weighted(weights, x_t, t, condition, how.guidance)
+            guidance = how.guidance if how.guided[0] <= t[0] <= how.guided[1] else 1.0
+            return self.weighted(weights, x_t, t, condition, guidance)
 
-        x_0 = solver.integrate(velocity, noise, how.steps, solver.SOLVERS[how.solver], report)
+        x_0 = solver.integrate(velocity, noise, how.steps, solver.SOLVERS[how.solver](), report, how.shift)
         return x_0, shares / asked
 
     def resolve(self, strategy: str) -> str:
@@ -167,16 +171,43 @@ class Ensemble:
         return "top-1" if self.kind != "none" and self.router is not None else "ancestral"
 
     def _weigher(
-        self, strategy: str, indices: range, seed: int, noise: Tensor, condition: Condition
+        self, how: SampleConfig, indices: range, noise: Tensor, condition: Condition
     ) -> Callable[[Tensor, Tensor], Tensor]:
         """The weights of the experts as a function of x_t and t."""
+        strategy = self.resolve(how.strategy)
         if strategy == "ancestral":
-            weights = self._ancestors(indices, seed, noise, condition)
+            weights = self._ancestors(how, indices, noise, condition)
             return lambda x_t, t: weights
-        choose = _strategy(strategy)
-        return lambda x_t, t: choose(self.posterior(x_t, t, condition))
+        choose, asked = strategies.by_name(strategy), itertools.count()
 
-    def _ancestors(self, indices: range, seed: int, noise: Tensor, condition: Condition) -> Tensor:
+        def weigh(x_t: Tensor, t: Tensor) -> Tensor:
+            purpose = f"strategy/{next(asked)}"
+            posterior = self._posterior_of_served(how, self.posterior(x_t, t, condition))
+            return choose(posterior, lambda n: self._uniform(how.seed, indices, purpose, n))
+
+        return weigh
+
+    def _uniform(self, seed: int, indices: range, purpose: str, number: int) -> Tensor:
+        """Uniform numbers (batch, number) that depend on (seed, index) alone."""
+        columns = [draws.sample_uniform(seed, indices, f"{purpose}/{n}") for n in range(number)]
+        return torch.stack(columns, dim=1).to(self.device)
+
+    def _served(self, how: SampleConfig) -> Tensor:
+        """Which experts serve, as a mask."""
+        served = torch.zeros(len(self.experts), dtype=torch.bool, device=self.device)
+        wanted = range(len(self.experts)) if how.experts is None else how.experts
+        if min(wanted) < 0 or max(wanted) >= len(self.experts):
+            raise ConfigError(f"experts are numbered 0 to {len(self.experts) - 1}, not {list(wanted)}")
+        served[list(wanted)] = True
+        return served
+
+    def _posterior_of_served(self, how: SampleConfig, posterior: Tensor) -> Tensor:
+        """The posterior among those who serve, at the temperature that was asked for."""
+        if how.experts is not None:
+            posterior = mixture.restrict(posterior, self._served(how))
+        return mixture.temper(posterior, how.temperature)
+
+    def _ancestors(self, how: SampleConfig, indices: range, noise: Tensor, condition: Condition) -> Tensor:
         """One expert per sample, drawn from the prior or from the router given the condition.
 
         At t = 1 the noise says nothing of the cluster, so p(k | x_1, condition) = p(k | condition).
@@ -185,7 +216,8 @@ class Ensemble:
             posterior = self.priors.expand(len(noise), -1)
         else:
             posterior = self.posterior(noise, torch.ones(len(noise), device=self.device), condition)
-        uniform = draws.sample_uniform(seed, indices, "ancestor").to(self.device)
+        uniform = draws.sample_uniform(how.seed, indices, "ancestor").to(self.device)
+        posterior = self._posterior_of_served(how, posterior)
         return mixture.one_hot(mixture.draw(posterior, uniform), len(self.experts))
 
     def _guided(
@@ -242,19 +274,8 @@ def _first_problem(error: ValueError) -> str:
     problem = error.errors()[0]  # type: ignore[attr-defined]
     name, value = problem["loc"][0], problem["input"]
     if name == "strategy":
-        return f"unknown strategy {value!r}; use full, top-1, top-2, …, ancestral or auto"
+        return f"unknown strategy {value!r}; use {strategies.NAMES}"
     return f"{name} = {value!r}: {problem['msg'].lower()}"
-
-
-def _strategy(name: str) -> Callable[[Tensor], Tensor]:
-    """The strategy of this name, as a function of the posterior."""
-    if name == "full":
-        return mixture.full
-    greedy = re.fullmatch(r"top-([1-9][0-9]*)", name)
-    if greedy:
-        k = int(greedy[1])
-        return lambda posterior: mixture.top_k(posterior, k)
-    raise ConfigError(f"strategy {name!r} is not a function of the posterior; use full or top-K")
 
 
 def _part_of(progress: Progress | None, done: int, total: int) -> Callable[[int], None] | None:
