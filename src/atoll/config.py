@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from atoll.errors import ConfigError
 
-STRATEGY = r"^(auto|full|ancestral|top-[1-9]\d*|sample-[1-9]\d*|(threshold|nucleus)-(0?\.\d+|1(\.0*)?))$"
+STRATEGY = (
+    r"^(auto|full|ancestral|oracle|top-[1-9]\d*|sample-[1-9]\d*|(threshold|nucleus)-(0?\.\d+|1(\.0*)?))$"
+)
 """How a strategy is written."""
 
 
@@ -215,8 +217,8 @@ class SampleConfig(Section):
     num: int = Field(64, ge=1)
     """How many samples."""
     strategy: str = Field("auto", pattern=STRATEGY)
-    """`full`, `top-K`, `threshold-P`, `nucleus-P`, `sample-N`, `ancestral`, or `auto`: top-1 if it is told a
-    condition, else ancestral."""
+    """`full`, `top-K`, `threshold-P`, `nucleus-P`, `sample-N`, `ancestral`, `oracle`; or `auto`: top-1 where
+    the condition tells the cluster, else ancestral."""
     temperature: float = Field(1.0, gt=0)
     """Of the router's posterior: below 1 sharpens it, above 1 flattens it."""
     experts: tuple[int, ...] | None = Field(None, min_length=1, strict=False)
@@ -235,6 +237,12 @@ class SampleConfig(Section):
     """Sample i depends on this and on i alone."""
     batch: int = Field(64, ge=1)
     """Samples per forward pass."""
+    band: bool = True
+    """Ask the router only at times at which it can change its mind, as measured when it was trained."""
+    resident: int | None = Field(None, ge=1)
+    """Experts held on the device at once, the others waiting on disk; all by default."""
+    missing: Literal["fail", "skip"] = "fail"
+    """What to do about an expert that is missing or damaged: stop, or serve with the rest."""
 
 
 class LaunchConfig(Section):
