@@ -102,11 +102,11 @@ def _jobs(opened: Any, recipe: Path, overrides: Sequence[str], start_over: bool)
     arguments = [str(recipe), *(part for text in overrides for part in ("--set", text))]
     arguments += ["--start-over"] if start_over else []
     clusters = opened.config.partition.clusters
-    expert, router = opened.config.expert, opened.config.router
-    jobs = [
-        Job(f"expert {k}", ["expert", str(k), *arguments], opened.expert(k).path, expert.steps, expert.batch)
-        for k in range(clusters)
-    ]
+    router = opened.config.router
+    jobs = []
+    for k in range(clusters):
+        expert, folder = opened.config.expert_for(k), opened.expert(k).path
+        jobs.append(Job(f"expert {k}", ["expert", str(k), *arguments], folder, expert.steps, expert.batch))
     if clusters > 1:
         jobs.insert(0, Job("router", ["router", *arguments], opened.router.path, router.steps, router.batch))
     return jobs

@@ -31,7 +31,8 @@ def expert(run: Run, index: int, *, start_over: bool = False) -> Stage:
         raise ConfigError(f"there is no expert {index}: this run has experts 0 to {clusters - 1}")
     cluster = run.cluster(index)
     with sealed(cluster):
-        return _train(run, f"expert-{index:02d}", [cluster], run.expert(index), run.config.expert, start_over)
+        config = run.config.expert_for(index)
+        return _train(run, f"expert-{index:02d}", [cluster], run.expert(index), config, start_over)
 
 
 def router(run: Run, *, start_over: bool = False) -> Stage:
