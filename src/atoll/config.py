@@ -97,15 +97,26 @@ class PartitionConfig(Section):
 class ConditionConfig(Section):
     """What experts, router and student are told about a sample."""
 
-    kind: Literal["none", "class"] = "none"
-    """`class` uses the labels of the source."""
+    kind: Literal["none", "class", "text"] = "none"
+    """`class` uses the labels of the source, `text` the states of its captions (see encode.text)."""
     dropout: float = Field(0.1, ge=0, le=1)
     """How often training hides the condition, so that there is an unconditional model to guide against."""
 
 
-class NetworkConfig(Section):
-    """The size of a transformer."""
+SIZES: dict[str, dict[str, int]] = {
+    "S": {"width": 384, "depth": 12, "heads": 6},
+    "B": {"width": 768, "depth": 12, "heads": 12},
+    "L": {"width": 1024, "depth": 24, "heads": 16},
+    "XL": {"width": 1152, "depth": 28, "heads": 16},
+}
+"""The sizes of DiT (Peebles & Xie 2022, table 1)."""
 
+
+class NetworkConfig(Section):
+    """The size and kind of a transformer."""
+
+    size: str | None = Field(None, pattern=r"^(S|B|L|XL)/[1-9][0-9]*$")
+    """A size of the papers with the patch for images, such as `XL/2`; any key given beside it wins."""
     width: int = Field(384, ge=8)
     """Channels of a token."""
     depth: int = Field(12, ge=1)
@@ -118,6 +129,25 @@ class NetworkConfig(Section):
     """Width of the hidden layer, in token widths."""
     activation: Literal["gelu", "gelu-tanh"] = "gelu"
     """`gelu-tanh` is DiT's approximation, for weights from there; on a CPU it costs four times as much."""
+    modulation: Literal["block", "shared"] = "block"
+    """Layers that turn the time into scales, shifts and gates: one per block (AdaLN-Zero), or one shared by
+    all with a small table per block (AdaLN-Single), which saves about a third of the parameters."""
+    text: Literal["cross", "cross-mlp", "pooled"] = "cross"
+    """How a text is told: by cross-attention on the states of its tokens, which one layer or, as in PixArt,
+    two project first; or as one state with the time."""
+    qk_norm: bool = False
+    """Normalise queries and keys, which keeps attention tame in large or half-precision networks."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_size(cls, given: Any) -> Any:
+        """What the size stands for, under what is said explicitly; a wrong size is left for its own check."""
+        if not isinstance(given, Mapping) or not isinstance(given.get("size"), str):
+            return given
+        name, _, patch = given["size"].partition("/")
+        if name not in SIZES or not patch.isdecimal():
+            return given
+        return {**SIZES[name], "patch": (int(patch), int(patch)), **given}
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
@@ -242,6 +272,10 @@ class RouterConfig(NetworkConfig, TrainConfig):
     """Channels of a token; a router can be much smaller than an expert."""
     depth: int = Field(6, ge=1)
     """Number of blocks."""
+    text: Literal["cross", "cross-mlp", "pooled"] = "pooled"
+    """How a text is told; one state for the whole text is enough to tell clusters apart."""
+    blind: bool = False
+    """Tell the router nothing of the condition, as in Paris and HDDM."""
 
 
 class SampleConfig(Section):

@@ -13,6 +13,7 @@ from atoll.data import store
 from atoll.errors import AtollError, RunError
 from atoll.models import checkpoint
 from atoll.models.ensemble import Ensemble, Progress, Samples
+from atoll.models.expert import as_expert
 from atoll.runs import Run, Stage, replacing, write_json
 
 PALETTE = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733", "#777777"]
@@ -28,11 +29,12 @@ def load_ensemble(path: Path, device: str | None = None) -> Ensemble:
     router = _network(run.router, where)[0] if run.router.done else None
     blueprint = experts[0][1]
     return Ensemble(
-        experts=[network for network, _ in experts],
+        experts=[as_expert(network, its.objective) for network, its in experts],
         priors=torch.tensor(contents["priors"], device=where),
         shape=tuple(blueprint.shape),
         router=router,
         classes=blueprint.classes,
+        text=blueprint.text,
         defaults=run.config.sample,
     )
 

@@ -5,10 +5,11 @@ from torch import nn
 from atoll.config import NetworkConfig, SampleConfig
 from atoll.errors import ConfigError
 from atoll.flow import draws, solver
+from atoll.models import conditions
 from atoll.models.dit import DiT
 from atoll.models.ensemble import Ensemble, sampling_settings
 from tests.analytic import ExactExpert, ExactRouter, FiniteData, grouped
-from tests.models.test_dit import awake
+from tests.models.test_dit import awake, captions
 
 NETWORK = NetworkConfig(width=24, depth=1, heads=2, patch=(2, 2))
 
@@ -169,3 +170,23 @@ def test_strategies_that_need_a_router_say_so():
     assert ensemble.sample(2, strategy="ancestral", steps=2).shape == (2, 2)
     with pytest.raises(ConfigError, match="no router"):
         ensemble.sample(2, strategy="full", steps=2)
+
+
+def test_guidance_by_text_is_the_same_formula():
+    expert = awake(DiT(NETWORK, (1, 4, 4), "text", text=6))
+    ensemble = Ensemble([expert], torch.ones(1), (1, 4, 4), text=6)
+    told, x_t, t = captions(2), torch.randn(2, 1, 4, 4), torch.rand(2)
+    heard, silent = expert(x_t, t, told), expert(x_t, t, conditions.null(told, 0))
+    expected = silent + 3 * (heard - silent)
+    torch.testing.assert_close(ensemble.velocity(x_t, t, told, guidance=3.0), expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(ensemble.velocity(x_t, t), silent, atol=1e-5, rtol=1e-4)
+
+
+def test_texts_are_taken_in_turn():
+    expert = awake(DiT(NETWORK, (1, 4, 4), "text", text=6))
+    ensemble = Ensemble([expert], torch.ones(1), (1, 4, 4), text=6)
+    told = captions(2)
+    three = ensemble.sample(3, text=told, steps=2, batch=2)
+    alone = ensemble.sample(3, text=told[slice(0, 1)], steps=2)
+    torch.testing.assert_close(three[[0, 2]], alone[[0, 2]])
+    assert not torch.allclose(three[1], alone[1])

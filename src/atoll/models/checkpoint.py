@@ -33,8 +33,10 @@ class Blueprint(Section):
     network: NetworkConfig
     shape: tuple[int, ...] = Field(strict=False)
     """(channels, *grid) of a sample."""
-    condition: Literal["none", "class"] = "none"
+    condition: Literal["none", "class", "text"] = "none"
     classes: int = 0
+    text: int = 0
+    """Width of the states of a text."""
     clusters: int = 1
     """Number of clusters of the run; a router has as many logits."""
     objective: Objective = Objective()
@@ -46,12 +48,12 @@ class Blueprint(Section):
         """A new network with initial weights."""
         network: DiT | Router
         if self.role == "router":
-            network = Router(self.network, self.shape, self.clusters, self.condition, self.classes)
+            network = Router(self.network, self.shape, self.clusters, self.condition, self.classes, self.text)
         else:
-            network = DiT(self.network, self.shape, self.condition, self.classes)
+            network = DiT(self.network, self.shape, self.condition, self.classes, self.text)
         if self.tables:
             trunk = network.trunk
-            trunk.register_buffer("position", trunk.get_buffer("position"), persistent=True)
+            trunk.register_buffer("position", trunk.position, persistent=True)
             trunk.time.register_buffer("frequency", trunk.time.frequency, persistent=True)
         return network
 

@@ -1,16 +1,102 @@
-"""What a network is told besides x_t and t: nothing, or a class."""
+"""What a network is told besides x_t and t: nothing, a class, or a text.
 
-from typing import Literal
+A condition is one value that travels through batching, dropout, guidance and ensembles: None, classes as a
+tensor (batch), or a `TextCondition`. The functions here treat all three alike.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+Kind = Literal["none", "class", "text"]
+
+
+@dataclass(frozen=True)
+class TextCondition:
+    """What is told of captions; a sample whose mask is false everywhere is told nothing."""
+
+    tokens: Float[Tensor, "batch length text"]
+    """The state of every token."""
+    mask: Bool[Tensor, "batch length"]
+    """True where there is a token."""
+    pooled: Float[Tensor, "batch text"]
+    """One state for the whole caption."""
+
+    def __len__(self) -> int:
+        return len(self.mask)
+
+    def __getitem__(self, rows: Tensor | slice) -> "TextCondition":
+        return TextCondition(self.tokens[rows], self.mask[rows], self.pooled[rows])
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "TextCondition":
+        """The same on another device."""
+        move = (
+            value.to(device, non_blocking=non_blocking) for value in (self.tokens, self.mask, self.pooled)
+        )
+        return TextCondition(*move)
+
+
+Condition: TypeAlias = Tensor | TextCondition | None
+
+
+def take(condition: Condition, rows: Tensor | slice) -> Condition:
+    """The condition of some samples."""
+    return None if condition is None else condition[rows]
+
+
+def hide(condition: Condition, hidden: Bool[Tensor, " batch"], classes: int) -> Condition:
+    """Tell some samples nothing: the null class, or no token."""
+    if isinstance(condition, TextCondition):
+        mask, pooled = condition.mask & ~hidden[:, None], condition.pooled.masked_fill(hidden[:, None], 0)
+        return TextCondition(condition.tokens, mask, pooled)
+    return None if condition is None else torch.where(hidden, classes, condition)
+
+
+def null(condition: Condition, classes: int) -> Condition:
+    """As much as this condition, but nothing told: the unconditional half of guidance."""
+    if condition is None:
+        return None
+    device = condition.mask.device if isinstance(condition, TextCondition) else condition.device
+    return hide(condition, torch.ones(len(condition), dtype=torch.bool, device=device), classes)
+
+
+def nothing(kind: Kind, batch: int, classes: int, text: int, device: torch.device | str = "cpu") -> Condition:
+    """The condition of samples that are told nothing, from nothing."""
+    if kind == "class":
+        return torch.full((batch,), classes, device=device)
+    if kind == "text":
+        mask = torch.zeros(batch, 1, dtype=torch.bool, device=device)
+        return TextCondition(
+            torch.zeros(batch, 1, text, device=device), mask, torch.zeros(batch, text, device=device)
+        )
+    return None
+
+
+def concatenate(parts: Sequence[Condition]) -> Condition:
+    """The conditions of several batches as one; texts are padded to the longest."""
+    texts = [part for part in parts if isinstance(part, TextCondition)]
+    if texts:
+        assert len(texts) == len(parts), "texts go with texts"
+        length = max(part.mask.shape[1] for part in texts)
+        return TextCondition(
+            torch.cat([F.pad(part.tokens, (0, 0, 0, length - part.tokens.shape[1])) for part in texts]),
+            torch.cat([F.pad(part.mask, (0, length - part.mask.shape[1])) for part in texts]),
+            torch.cat([part.pooled for part in texts]),
+        )
+    classes = [part for part in parts if isinstance(part, Tensor)]
+    assert len(classes) in (0, len(parts)), "classes go with classes"
+    return torch.cat(classes) if classes else None
+
 
 class NoCondition(nn.Module):
-    """Told nothing."""
+    """Told nothing by way of the time."""
 
-    def forward(self, condition: Tensor | None) -> float:
+    def forward(self, condition: Condition) -> float:
         """Add nothing to the embedding of the time."""
         return 0.0
 
@@ -28,13 +114,44 @@ class ClassCondition(nn.Module):
         return self.table(condition)
 
 
-def build(kind: Literal["none", "class"], classes: int, width: int) -> nn.Module:
-    """The module that embeds conditions of this kind."""
-    return ClassCondition(classes, width) if kind == "class" else NoCondition()
+class PooledText(nn.Module):
+    """Told one state for the whole text, added to the time: what a small router needs (Paris 2.0)."""
+
+    def __init__(self, text: int, width: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(text, width)
+
+    def forward(self, condition: TextCondition | None) -> Float[Tensor, "batch width"]:
+        """The embedding of each text; a hidden one is zero and leaves the bias."""
+        assert condition is not None, "a text-conditional network needs texts; hide() gives empty ones"
+        return self.project(condition.pooled)
 
 
-def hide(
-    condition: Int[Tensor, " batch"] | None, hidden: Bool[Tensor, " batch"], classes: int
-) -> Int[Tensor, " batch"] | None:
-    """Replace the condition of some samples by the null class."""
-    return None if condition is None else torch.where(hidden, classes, condition)
+class TextMemory(nn.Module):
+    """Every token's state in the width of the network, for cross-attention; one learned state for no text."""
+
+    def __init__(self, text: int, width: int, mlp: bool = False) -> None:
+        """Project by one layer, or by the two of PixArt-α."""
+        super().__init__()
+        self.project = nn.Linear(text, width)
+        self.deepen = nn.Sequential(nn.GELU("tanh"), nn.Linear(width, width)) if mlp else nn.Identity()
+        self.null = nn.Parameter(torch.empty(text))
+
+    def forward(
+        self, condition: TextCondition | None
+    ) -> tuple[Float[Tensor, "batch length width"], Bool[Tensor, "batch 1 1 length"]]:
+        """States and which of them may be seen; where there is none, the first becomes the learned one."""
+        assert condition is not None, "a text-conditional network needs texts; hide() gives empty ones"
+        silent = ~condition.mask.any(1)
+        first = torch.zeros_like(condition.mask)
+        first[:, 0] = silent
+        tokens = torch.where(first[:, :, None], self.null.to(condition.tokens.dtype), condition.tokens)
+        memory = self.deepen(self.project(tokens.to(self.project.weight.dtype)))
+        return memory, (condition.mask | first)[:, None, None]
+
+
+def build(kind: Kind, classes: int, text: int, width: int) -> nn.Module:
+    """The module that adds conditions to the time; `text` is the width of pooled texts, or 0."""
+    if kind == "class":
+        return ClassCondition(classes, width)
+    return PooledText(text, width) if kind == "text" and text else NoCondition()

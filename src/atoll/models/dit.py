@@ -1,6 +1,7 @@
 """The diffusion transformer over a token grid of any rank: series, images, video by the same code.
 
-Peebles & Xie, "Scalable Diffusion Models with Transformers" (arXiv 2212.09748), with AdaLN-Zero.
+Peebles & Xie, "Scalable Diffusion Models with Transformers" (arXiv 2212.09748), with AdaLN-Zero; or with
+AdaLN-Single and cross-attention to a text, as in Chen et al., "PixArt-α" (arXiv 2310.00426).
 """
 
 import math
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from atoll.config import NetworkConfig
@@ -88,38 +89,117 @@ def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     return torch.addcmul(shift, x, 1 + scale)
 
 
-class Block(nn.Module):
-    """Attention and MLP, each modulated and gated by the time and condition (AdaLN-Zero)."""
+class Attention(nn.Module):
+    """Every token asks all tokens of its sample."""
 
     def __init__(self, network: NetworkConfig) -> None:
         super().__init__()
-        width, hidden = network.width, int(network.width * network.mlp)
         self.heads = network.heads
-        self.approximate = "tanh" if network.activation == "gelu-tanh" else "none"
-        self.norm = nn.LayerNorm(width, elementwise_affine=False, eps=1e-6)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-        self.up = nn.Linear(width, hidden)
-        self.down = nn.Linear(hidden, width)
-        self.modulation = nn.Linear(width, 6 * width)
+        self.qkv = nn.Linear(network.width, 3 * network.width)
+        self.out = nn.Linear(network.width, network.width)
+        self.norm = HeadNorm(network) if network.qk_norm else None
 
-    def forward(
-        self, x: Float[Tensor, "batch tokens width"], c: Float[Tensor, "batch width"]
-    ) -> Float[Tensor, "batch tokens width"]:
-        """One block; `c` has already gone through SiLU."""
-        parts = self.modulation(c)[:, None].chunk(6, dim=-1)  # 6 of (B, 1, W)
-        shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = parts
-        x = torch.addcmul(x, gate_a, self.attend(modulate(self.norm(x), shift_a, scale_a)))
-        hidden = F.gelu(self.up(modulate(self.norm(x), shift_m, scale_m)), approximate=self.approximate)
-        return torch.addcmul(x, gate_m, self.down(hidden))
-
-    def attend(self, x: Float[Tensor, "batch tokens width"]) -> Float[Tensor, "batch tokens width"]:
+    def forward(self, x: Float[Tensor, "batch tokens width"]) -> Float[Tensor, "batch tokens width"]:
         """Self-attention over the tokens of each sample."""
         batch, tokens, width = x.shape
         qkv = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind()  # (B, H, N, D) each
+        if self.norm is not None:
+            q, k = self.norm(q, k)
         attended = F.scaled_dot_product_attention(q, k, v)
         return self.out(attended.transpose(1, 2).reshape(batch, tokens, width))
+
+
+class CrossAttention(nn.Module):
+    """Every token asks the states of a text (PixArt-α §2.3)."""
+
+    def __init__(self, network: NetworkConfig) -> None:
+        super().__init__()
+        self.heads = network.heads
+        self.q = nn.Linear(network.width, network.width)
+        self.kv = nn.Linear(network.width, 2 * network.width)
+        self.out = nn.Linear(network.width, network.width)
+        self.norm = HeadNorm(network) if network.qk_norm else None
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tokens width"],
+        memory: Float[Tensor, "batch length width"],
+        mask: Bool[Tensor, "batch 1 1 length"],
+    ) -> Float[Tensor, "batch tokens width"]:
+        """Attention from the tokens of each sample to the states of its text."""
+        batch, tokens, width = x.shape
+        q = self.q(x).view(batch, tokens, self.heads, -1).transpose(1, 2)  # (B, H, N, D)
+        kv = self.kv(memory).view(batch, memory.shape[1], 2, self.heads, -1)
+        k, v = kv.permute(2, 0, 3, 1, 4).unbind()  # (B, H, M, D) each
+        if self.norm is not None:
+            q, k = self.norm(q, k)
+        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.out(attended.transpose(1, 2).reshape(batch, tokens, width))
+
+
+class HeadNorm(nn.Module):
+    """Queries and keys of every head to unit size, with one learned scale per channel of a head."""
+
+    def __init__(self, network: NetworkConfig) -> None:
+        super().__init__()
+        self.q = nn.RMSNorm(network.width // network.heads, eps=1e-6)
+        self.k = nn.RMSNorm(network.width // network.heads, eps=1e-6)
+
+    def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Normalise both; autocast computes this in float32, attention wants it back."""
+        return self.q(q).to(q.dtype), self.k(k).to(k.dtype)
+
+
+class Modulation(nn.Module):
+    """Scales, shifts and gates from time and condition: one layer (AdaLN-Zero).
+
+    Shared, the layer stands once in the trunk and each block adds a table of its own (AdaLN-Single).
+    """
+
+    def __init__(self, network: NetworkConfig, parts: int) -> None:
+        super().__init__()
+        self.parts = parts
+        shared = network.modulation == "shared"
+        self.table = nn.Parameter(torch.zeros(parts, network.width)) if shared else None
+        self.layer = None if shared else nn.Linear(network.width, parts * network.width)
+
+    def forward(self, c: Float[Tensor, "batch channels"]) -> tuple[Tensor, ...]:
+        """`parts` values (batch, 1, width) of the time after SiLU or, shared, of what all blocks get."""
+        if self.layer is not None:
+            return self.layer(c)[:, None].chunk(self.parts, dim=-1)
+        assert self.table is not None
+        return (c.view(len(c), self.parts, -1) + self.table).chunk(self.parts, dim=1)
+
+
+class Block(nn.Module):
+    """Attention and MLP, each modulated and gated by time and condition; between them, if told, a text."""
+
+    def __init__(self, network: NetworkConfig, text: bool = False) -> None:
+        super().__init__()
+        width, hidden = network.width, int(network.width * network.mlp)
+        self.approximate = "tanh" if network.activation == "gelu-tanh" else "none"
+        self.norm = nn.LayerNorm(width, elementwise_affine=False, eps=1e-6)
+        self.attention = Attention(network)
+        self.cross = CrossAttention(network) if text else None
+        self.up = nn.Linear(width, hidden)
+        self.down = nn.Linear(hidden, width)
+        self.modulation = Modulation(network, 6)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tokens width"],
+        c: Float[Tensor, "batch channels"],
+        memory: Float[Tensor, "batch length width"] | None = None,
+        mask: Bool[Tensor, "batch 1 1 length"] | None = None,
+    ) -> Float[Tensor, "batch tokens width"]:
+        """One block; `c` is what its modulation takes."""
+        shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = self.modulation(c)  # (B, 1, W) each
+        x = torch.addcmul(x, gate_a, self.attention(modulate(self.norm(x), shift_a, scale_a)))
+        if self.cross is not None:
+            x = x + self.cross(x, memory, mask)
+        hidden = F.gelu(self.up(modulate(self.norm(x), shift_m, scale_m)), approximate=self.approximate)
+        return torch.addcmul(x, gate_m, self.down(hidden))
 
 
 class Trunk(nn.Module):
@@ -127,16 +207,27 @@ class Trunk(nn.Module):
 
     position: Tensor
 
-    def __init__(self, network: NetworkConfig, shape: Sequence[int], kind: str, classes: int) -> None:
+    def __init__(
+        self,
+        network: NetworkConfig,
+        shape: Sequence[int],
+        kind: conditions.Kind = "none",
+        classes: int = 0,
+        text: int = 0,
+    ) -> None:
         super().__init__()
+        cross = kind == "text" and network.text != "pooled"
         self.patches = Patches(shape, network.patch)
         self.embed = nn.Linear(self.patches.size, network.width)
         self.register_buffer("position", positions(self.patches.grid, network.width), persistent=False)
         self.time = TimeEmbedding(network.width)
-        self.condition = conditions.build("class" if kind == "class" else "none", classes, network.width)
-        self.blocks = nn.ModuleList(Block(network) for _ in range(network.depth))
+        self.condition = conditions.build(kind, classes, 0 if cross else text, network.width)
+        self.text = conditions.TextMemory(text, network.width, network.text == "cross-mlp") if cross else None
+        shared = network.modulation == "shared"
+        self.shared = nn.Linear(network.width, 6 * network.width) if shared else None
+        self.blocks = nn.ModuleList(Block(network, cross) for _ in range(network.depth))
         self.norm = nn.LayerNorm(network.width, elementwise_affine=False, eps=1e-6)
-        self.modulation = nn.Linear(network.width, 2 * network.width)
+        self.modulation = Modulation(network, 2)
 
     def tokens(self, x_t: Float[Tensor, "batch channels *grid"]) -> Float[Tensor, "batch tokens width"]:
         """Embed the patches of x_t."""
@@ -146,14 +237,22 @@ class Trunk(nn.Module):
         self,
         tokens: Float[Tensor, "batch tokens width"],
         t: Float[Tensor, " batch"],
-        condition: Tensor | None,
+        condition: conditions.Condition,
     ) -> Float[Tensor, "batch tokens width"]:
         """Blocks and a last modulated norm."""
-        c = F.silu(self.time(t) + self.condition(condition))
+        c = self.time(t) + self.condition(condition)
+        memory, mask = (None, None) if self.text is None else self.text(condition)
+        for_blocks, for_last = self.modulators(c)
         for block in self.blocks:
-            tokens = block(tokens, c)
-        shift, scale = self.modulation(c)[:, None].chunk(2, dim=-1)
+            tokens = block(tokens, for_blocks, memory, mask)
+        shift, scale = self.modulation(for_last)
         return modulate(self.norm(tokens), shift, scale)
+
+    def modulators(self, c: Float[Tensor, "batch width"]) -> tuple[Tensor, Tensor]:
+        """What the modulations of the blocks and of the last norm take; shared as PixArt-α does it."""
+        if self.shared is None:
+            return F.silu(c), F.silu(c)
+        return self.shared(F.silu(c)), torch.cat([c, c], dim=1)
 
     def initialise(self) -> None:
         """DiT's initial weights: Xavier, and zero where a block must start as the identity."""
@@ -163,20 +262,33 @@ class Trunk(nn.Module):
                 nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02)
+            elif isinstance(module, conditions.TextMemory):
+                nn.init.normal_(module.null, std=0.02)
         for layer in (self.time.hidden, self.time.out):
             nn.init.normal_(layer.weight, std=0.02)
-        for owner in (*self.blocks, self):
-            nn.init.zeros_(owner.modulation.weight)
+        for module in self.modules():
+            if isinstance(module, Modulation) and module.layer is not None:
+                nn.init.zeros_(module.layer.weight)
+            elif isinstance(module, CrossAttention):
+                nn.init.zeros_(module.out.weight)
+        if self.shared is not None:
+            nn.init.zeros_(self.shared.weight)
 
 
 class DiT(nn.Module):
     """An expert: predicts one value per entry of x_t."""
 
     def __init__(
-        self, network: NetworkConfig, shape: Sequence[int], kind: str = "none", classes: int = 0
+        self,
+        network: NetworkConfig,
+        shape: Sequence[int],
+        kind: conditions.Kind = "none",
+        classes: int = 0,
+        text: int = 0,
     ) -> None:
+        """Build a network; `text` is the width of the states of a text."""
         super().__init__()
-        self.trunk = Trunk(network, shape, kind, classes)
+        self.trunk = Trunk(network, shape, kind, classes, text)
         self.head = nn.Linear(network.width, self.trunk.patches.size)
         self.trunk.initialise()
         nn.init.zeros_(self.head.weight)
@@ -186,7 +298,7 @@ class DiT(nn.Module):
         self,
         x_t: Float[Tensor, "batch channels *grid"],
         t: Float[Tensor, " batch"],
-        condition: Tensor | None = None,
+        condition: conditions.Condition = None,
     ) -> Float[Tensor, "batch channels *grid"]:
         """Predict from x_t (batch, channels, *grid) and t (batch)."""
         tokens = self.trunk(self.trunk.tokens(x_t), t, condition)  # (B, N, W)

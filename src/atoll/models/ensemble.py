@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from atoll.config import SampleConfig
 from atoll.errors import ConfigError
 from atoll.flow import draws, mixture, objectives, solver
+from atoll.models import conditions
+from atoll.models.conditions import Condition, TextCondition
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
@@ -41,7 +43,14 @@ class Ensemble:
     router: nn.Module | None = None
     classes: int = 0
     """Number of classes if the experts are told the class, else 0."""
+    text: int = 0
+    """Width of the states of a text if the experts are told a text, else 0."""
     defaults: SampleConfig = field(default_factory=SampleConfig)
+
+    @property
+    def kind(self) -> conditions.Kind:
+        """What the experts are told."""
+        return "class" if self.classes else "text" if self.text else "none"
 
     @property
     def device(self) -> torch.device:
@@ -49,7 +58,7 @@ class Ensemble:
         return self.priors.device
 
     def posterior(
-        self, x_t: Float[Tensor, "batch *sample"], t: Float[Tensor, " batch"], condition: Tensor | None = None
+        self, x_t: Float[Tensor, "batch *sample"], t: Float[Tensor, " batch"], condition: Condition = None
     ) -> Float[Tensor, "batch experts"]:
         """p(k | x_t, t, condition) as the router sees it; certain where there is only one expert."""
         if len(self.experts) == 1:
@@ -59,7 +68,7 @@ class Ensemble:
         return self.router(x_t, t, condition).float().softmax(1)
 
     def weighted(
-        self, weights: Tensor, x_t: Tensor, t: Tensor, condition: Tensor | None, guidance: float = 1.0
+        self, weights: Tensor, x_t: Tensor, t: Tensor, condition: Condition, guidance: float = 1.0
     ) -> Tensor:
         """Σ_k w_k v_k, asking each expert only about the samples in which it has weight (DDM eq. 5)."""
         total = torch.zeros_like(x_t)
@@ -69,7 +78,7 @@ class Ensemble:
                 continue
             everything = len(rows) == len(x_t)
             part = [x_t, t] if everything else [x_t[rows], t[rows]]
-            told = condition if condition is None or everything else condition[rows]
+            told = condition if everything else conditions.take(condition, rows)
             v = self._guided(expert, part[0], part[1], told, guidance)
             w = weights[rows, k].to(v.dtype).view(-1, *[1] * (x_t.ndim - 1))
             total.index_add_(0, rows, w * v)
@@ -79,7 +88,7 @@ class Ensemble:
         self,
         x_t: Float[Tensor, "batch *sample"],
         t: Float[Tensor, " batch"],
-        condition: Tensor | None = None,
+        condition: Condition = None,
         strategy: str = "full",
         guidance: float = 1.0,
     ) -> Float[Tensor, "batch *sample"]:
@@ -94,11 +103,12 @@ class Ensemble:
         num: int | None = None,
         *,
         label: int | Sequence[int] | None = None,
+        text: TextCondition | None = None,
         progress: Progress | None = None,
         **settings: Any,
     ) -> Float[Tensor, "num channels *grid"]:
         """Draw samples; `settings` are those of the recipe's [sample] section, which gives the defaults."""
-        return self.trace(num, label=label, progress=progress, **settings).x_0
+        return self.trace(num, label=label, text=text, progress=progress, **settings).x_0
 
     @torch.inference_mode()
     def trace(
@@ -106,17 +116,18 @@ class Ensemble:
         num: int | None = None,
         *,
         label: int | Sequence[int] | None = None,
+        text: TextCondition | None = None,
         progress: Progress | None = None,
         **settings: Any,
     ) -> Samples:
         """Draw samples and tell who made them."""
         how = sampling_settings(self.defaults, num=num, **settings)
-        labels = self._labels(label, how.num)
+        wanted = self._texts(text, how.num) if self.text else self._labels(label, how.num)
         batches = [range(i, min(i + how.batch, how.num)) for i in range(0, how.num, how.batch)]
         parts = []
         for number, indices in enumerate(batches):
             report = _part_of(progress, number * how.steps, len(batches) * how.steps)
-            told = None if labels is None else labels[indices.start : indices.stop]
+            told = conditions.take(wanted, slice(indices.start, indices.stop))
             parts.append(self._sample_batch(indices, how, told, report))
         x_0, shares = (torch.cat(column) for column in zip(*parts, strict=True))
         return Samples(x_0, shares)
@@ -125,13 +136,12 @@ class Ensemble:
         self,
         indices: range,
         how: SampleConfig,
-        condition: Tensor | None,
+        condition: Condition,
         report: Callable[[int], None] | None,
     ) -> tuple[Tensor, Tensor]:
         """Sample the given indices; each depends on (seed, index) alone, not on its company."""
         noise = draws.sample_noise(how.seed, indices, self.shape).to(self.device)
-        if condition is None and self.classes:
-            condition = self._condition(None, len(noise))
+        condition = self._condition(condition, len(noise))
         weigh = self._weigher(self.resolve(how.strategy), indices, how.seed, noise, condition)
         shares = torch.zeros(len(noise), len(self.experts), device=self.device)
         asked = 0
@@ -154,10 +164,10 @@ class Ensemble:
         """
         if strategy != "auto":
             return strategy
-        return "top-1" if self.classes and self.router is not None else "ancestral"
+        return "top-1" if self.kind != "none" and self.router is not None else "ancestral"
 
     def _weigher(
-        self, strategy: str, indices: range, seed: int, noise: Tensor, condition: Tensor | None
+        self, strategy: str, indices: range, seed: int, noise: Tensor, condition: Condition
     ) -> Callable[[Tensor, Tensor], Tensor]:
         """The weights of the experts as a function of x_t and t."""
         if strategy == "ancestral":
@@ -166,7 +176,7 @@ class Ensemble:
         choose = _strategy(strategy)
         return lambda x_t, t: choose(self.posterior(x_t, t, condition))
 
-    def _ancestors(self, indices: range, seed: int, noise: Tensor, condition: Tensor | None) -> Tensor:
+    def _ancestors(self, indices: range, seed: int, noise: Tensor, condition: Condition) -> Tensor:
         """One expert per sample, drawn from the prior or from the router given the condition.
 
         At t = 1 the noise says nothing of the cluster, so p(k | x_1, condition) = p(k | condition).
@@ -179,21 +189,21 @@ class Ensemble:
         return mixture.one_hot(mixture.draw(posterior, uniform), len(self.experts))
 
     def _guided(
-        self, expert: nn.Module, x_t: Tensor, t: Tensor, condition: Tensor | None, guidance: float
+        self, expert: nn.Module, x_t: Tensor, t: Tensor, condition: Condition, guidance: float
     ) -> Tensor:
         """One expert's velocity; the conditional and unconditional halves of guidance in one batch."""
         if guidance == 1 or condition is None:
             return expert(x_t, t, condition).to(x_t.dtype)
-        null = torch.full_like(condition, self.classes)
-        both = expert(torch.cat([x_t, x_t]), torch.cat([t, t]), torch.cat([condition, null])).to(x_t.dtype)
+        told = conditions.concatenate([condition, conditions.null(condition, self.classes)])
+        both = expert(torch.cat([x_t, x_t]), torch.cat([t, t]), told).to(x_t.dtype)
         return objectives.guide(both[: len(x_t)], both[len(x_t) :], guidance)
 
-    def _condition(self, condition: Tensor | None, batch: int) -> Tensor | None:
-        """The condition as experts take it; the null class if a class-conditional run is told nothing."""
-        if not self.classes:
+    def _condition(self, condition: Condition, batch: int) -> Condition:
+        """The condition as experts take it; where there could be one and is none, the null condition."""
+        if self.kind == "none":
             return None
         if condition is None:
-            return torch.full((batch,), self.classes, device=self.device)
+            return conditions.nothing(self.kind, batch, self.classes, self.text, self.device)
         return condition.to(self.device)
 
     def _labels(self, label: int | Sequence[int] | None, num: int) -> Tensor | None:
@@ -208,6 +218,12 @@ class Ensemble:
         if not wanted or min(wanted) < 0 or max(wanted) >= self.classes:
             raise ConfigError(f"classes are numbered 0 to {self.classes - 1}, not {wanted}")
         return torch.tensor([wanted[i % len(wanted)] for i in range(num)], device=self.device)
+
+    def _texts(self, text: TextCondition | None, num: int) -> Condition:
+        """Texts for `num` samples: those given, in turn."""
+        if text is None:
+            return None
+        return text[torch.arange(num) % len(text)].to(self.device)
 
 
 def sampling_settings(defaults: SampleConfig, **changes: Any) -> SampleConfig:

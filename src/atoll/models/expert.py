@@ -1,13 +1,12 @@
 """A network and its objective as one velocity on the linear path: what an ensemble takes for an expert."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from atoll.flow import objectives, path
 from atoll.models.checkpoint import Objective
+from atoll.models.conditions import Condition
 
 
 class Expert(nn.Module):
@@ -18,7 +17,7 @@ class Expert(nn.Module):
         self.network, self.objective = network, objective
 
     def forward(
-        self, x_t: Float[Tensor, "batch *sample"], t: Float[Tensor, " batch"], condition: Any = None
+        self, x_t: Float[Tensor, "batch *sample"], t: Float[Tensor, " batch"], condition: Condition = None
     ) -> Float[Tensor, "batch *sample"]:
         """The velocity at x_t."""
         return velocity(self.network, self.objective, x_t, t, condition)
@@ -29,7 +28,7 @@ def velocity(
     objective: Objective,
     x_t: Float[Tensor, "batch *sample"],
     t: Float[Tensor, " batch"],
-    condition: Any = None,
+    condition: Condition = None,
 ) -> Float[Tensor, "batch *sample"]:
     """Match the noise level, rescale the state, ask, and recombine.
 

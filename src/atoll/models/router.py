@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from atoll.config import NetworkConfig
+from atoll.models import conditions
 from atoll.models.dit import Trunk
 
 
@@ -18,11 +19,13 @@ class Router(nn.Module):
         network: NetworkConfig,
         shape: Sequence[int],
         clusters: int,
-        kind: str = "none",
+        kind: conditions.Kind = "none",
         classes: int = 0,
+        text: int = 0,
     ) -> None:
+        """Build a router; `text` is the width of the states of a text."""
         super().__init__()
-        self.trunk = Trunk(network, shape, kind, classes)
+        self.trunk = Trunk(network, shape, kind, classes, text)
         self.token = nn.Parameter(torch.empty(1, 1, network.width))
         self.head = nn.Linear(network.width, clusters)
         self.trunk.initialise()
@@ -34,7 +37,7 @@ class Router(nn.Module):
         self,
         x_t: Float[Tensor, "batch channels *grid"],
         t: Float[Tensor, " batch"],
-        condition: Tensor | None = None,
+        condition: conditions.Condition = None,
     ) -> Float[Tensor, "batch clusters"]:
         """Logits of the clusters."""
         tokens = self.trunk.tokens(x_t)

@@ -121,9 +121,9 @@ def _router_loss(blueprint: checkpoint.Blueprint) -> loop.Loss:
     return loss
 
 
-def _told(blueprint: checkpoint.Blueprint, batch: Batch, drawn: draws.TrainingDraws) -> Tensor | None:
+def _told(blueprint: checkpoint.Blueprint, batch: Batch, drawn: draws.TrainingDraws) -> conditions.Condition:
     """The condition of each sample, hidden for some."""
-    if not blueprint.classes:
+    if blueprint.condition != "class":
         return None
     return conditions.hide(batch.label, drawn.dropped, blueprint.classes)
 
