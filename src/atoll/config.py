@@ -251,7 +251,8 @@ class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
                 f"unknown key '{key}' in [[expert.override]]"
                 + (f", did you mean '{near[0]}'?" if near else "")
             )
-        base = {name: getattr(self, name) for name in allowed}
+        filled = {*SIZES["XL"], "patch"} if "size" in changes else set()
+        base = {name: getattr(self, name) for name in allowed - filled}
         try:
             return ExpertConfig.model_validate({**base, **changes})
         except ValidationError as error:

@@ -55,6 +55,15 @@ class LinearPath:
         """(α, σ) at own times."""
         return 1 - time, time
 
+    def point(
+        self,
+        x_0: Float[Tensor, "batch *sample"],
+        noise: Float[Tensor, "batch *sample"],
+        time: Float[Tensor, " batch"],
+    ) -> Float[Tensor, "batch *sample"]:
+        """The point α x_0 + σ noise."""
+        return point(x_0, noise, time)
+
     def match(self, t: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
         """The own time with the same α / σ as the linear path has at t."""
         return t
@@ -102,6 +111,16 @@ class VariancePreservingPath:
         below = index.long().clamp(max=len(levels) - 2)
         level = torch.lerp(levels[below], levels[below + 1], index - below)
         return torch.sigmoid(2 * level).sqrt(), torch.sigmoid(-2 * level).sqrt()
+
+    def point(
+        self,
+        x_0: Float[Tensor, "batch *sample"],
+        noise: Float[Tensor, "batch *sample"],
+        time: Float[Tensor, " batch"],
+    ) -> Float[Tensor, "batch *sample"]:
+        """The point α x_0 + σ noise (DDPM eq. 4)."""
+        alpha, sigma = self.coefficients(time)
+        return expand(alpha, x_0) * x_0 + expand(sigma, x_0) * noise
 
     def match(self, t: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
         """Invert λ(index) = log((1 - t) / t); the ends stand for what is beyond them (Diff2Flow)."""

@@ -55,11 +55,11 @@ class Patches(nn.Module):
         return x.permute(order).reshape(len(x), self.channels, *sizes)
 
 
-def positions(grid: Sequence[int], width: int) -> Float[Tensor, "tokens width"]:
+def positions(grid: Sequence[int], width: int, step: float = 1.0) -> Float[Tensor, "tokens width"]:
     """Fixed sine-cosine positions: an equal part of the width for each axis, the last first, as in DiT."""
     part = width // len(grid)
     frequency = 10_000.0 ** -(torch.arange(part // 2, dtype=torch.float64) / (part // 2))
-    axes = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in grid), indexing="ij")
+    axes = torch.meshgrid(*(step * torch.arange(n, dtype=torch.float64) for n in grid), indexing="ij")
     angles = [axis.reshape(-1, 1) * frequency for axis in reversed(axes)]
     return torch.cat([part for angle in angles for part in (angle.sin(), angle.cos())], dim=1).float()
 

@@ -12,8 +12,9 @@ from atoll.config import ExpertConfig, NetworkConfig, RouterConfig
 from atoll.data.store import Batch, Reader, sealed
 from atoll.errors import ConfigError, RunError
 from atoll.flow import draws, objectives, path
-from atoll.models import checkpoint, conditions
-from atoll.runs import Run, Stage, digest, replacing, write_json
+from atoll.models import adapt, checkpoint, conditions
+from atoll.models import expert as expert_room
+from atoll.runs import Run, Stage, digest, file_digest, replacing, write_json
 from atoll.train import loop
 
 
@@ -52,19 +53,28 @@ def _train(
     condition = run.config.condition
     made_from = {
         "seed": run.config.seed,
-        "settings": digest(config.model_dump(mode="json")),
+        "settings": digest(config.model_dump(mode="json", exclude={"init", "override"})),
         "condition": digest(condition.model_dump(mode="json")),
         "data": digest([cluster.digest for cluster in clusters]),
     }
+    if isinstance(config, ExpertConfig) and config.init is not None:
+        made_from["init"] = file_digest(_init_weights(config.init))
     with _alone(stage.path):
         if not stage.begin(made_from, start_over):
             return stage
         reader = Reader(clusters, config.batch, run.config.seed)
         blueprint = _blueprint(run, name, config, reader)
+        model = _initial(blueprint, run.config.seed, name)
+        if isinstance(config, ExpertConfig):
+            if config.init is not None:
+                model, blueprint = adapt.start(Path(config.init), blueprint, config.convert, model)
+            loss = _expert_loss(blueprint, config)
+        else:
+            loss = _router_loss(blueprint)
         task = loop.Task(
             name=name,
-            model=_initial(blueprint, run.config.seed, name),
-            loss=_router_loss(blueprint) if name == "router" else _expert_loss(blueprint),
+            model=model,
+            loss=loss,
             reader=reader,
             config=config,
             seed=run.config.seed,
@@ -73,7 +83,7 @@ def _train(
         )
         state = loop.train(task, best_device())
         with replacing(stage.path / checkpoint.WEIGHTS) as beside:
-            checkpoint.write_tensors(beside, state.averaged())
+            checkpoint.write_tensors(beside, {**model.state_dict(), **state.averaged()})
         write_json(stage.path / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
         stage.finish(
             made_from, [checkpoint.WEIGHTS, checkpoint.CONFIG], {"steps": state.step, "rows": reader.rows}
@@ -86,6 +96,9 @@ def _blueprint(run: Run, name: str, config: NetworkConfig, reader: Reader) -> ch
     if kind == "class" and not reader.classes:
         raise ConfigError("condition.kind is 'class' but the samples have no labels; use 'none'")
     network = NetworkConfig.model_validate({key: getattr(config, key) for key in NetworkConfig.model_fields})
+    objective = checkpoint.Objective()
+    if isinstance(config, ExpertConfig):
+        objective = checkpoint.Objective(path=config.path, prediction=config.prediction)
     return checkpoint.Blueprint(
         role="router" if name == "router" else "expert",
         network=network,
@@ -93,7 +106,15 @@ def _blueprint(run: Run, name: str, config: NetworkConfig, reader: Reader) -> ch
         condition=kind,
         classes=reader.classes if kind == "class" else 0,
         clusters=run.config.partition.clusters,
+        objective=objective,
     )
+
+
+def _init_weights(folder: str) -> Path:
+    weights = Path(folder) / checkpoint.WEIGHTS
+    if not weights.is_file():
+        raise ConfigError(f"expert.init '{folder}' holds no expert; give a folder that `atoll import` made")
+    return weights
 
 
 def _initial(blueprint: checkpoint.Blueprint, seed: int, name: str) -> nn.Module:
@@ -103,11 +124,22 @@ def _initial(blueprint: checkpoint.Blueprint, seed: int, name: str) -> nn.Module
         return blueprint.build()
 
 
-def _expert_loss(blueprint: checkpoint.Blueprint) -> loop.Loss:
+def _expert_loss(blueprint: checkpoint.Blueprint, config: ExpertConfig) -> loop.Loss:
+    """The natural loss of the recipe's objective; of the velocity where the network's own is converted."""
+    along = path.PATHS[config.path]
+    own = blueprint.objective
+    converted = (own.path, own.prediction, own.rounded) != (config.path, config.prediction, False)
+
     def loss(model: nn.Module, batch: Batch, drawn: draws.TrainingDraws) -> Tensor:
-        x_t = path.point(batch.x_0, drawn.noise, drawn.t)
-        predicted = model(x_t, drawn.t, _told(blueprint, batch, drawn))
-        return objectives.velocity_loss(predicted.float(), batch.x_0, drawn.noise)
+        time = drawn.t * along.last
+        x = along.point(batch.x_0, drawn.noise, time)
+        told = _told(blueprint, batch, drawn)
+        # Where it is converted, the recipe's objective is the velocity on the linear path.
+        predicted = expert_room.velocity(model, own, x, time, told) if converted else model(x, time, told)
+        alpha, sigma = along.coefficients(time)
+        return objectives.loss(
+            config.prediction, config.weighting, alpha, sigma, predicted.float(), batch.x_0, drawn.noise
+        )
 
     return loss
 
