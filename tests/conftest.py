@@ -70,8 +70,9 @@ def _tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("tiny-data")
     (folder / "tiny.toml").write_text(TINY)
-    run = Run(folder / "tiny", config.load(folder / "tiny.toml"))
-    run.path.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATOLL_RUNS", str(folder))
+        run = Run.create(config.load(folder / "tiny.toml"), folder / "tiny.toml")
     encode.prepare(run)
     partition.partition(run)
     return run.path
@@ -79,7 +80,7 @@ def _tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def prepared(tiny: Path, _tiny_data: Path, tmp_path: Path) -> Prepare:
-    """Give a run, with overrides if wanted, whose data and clusters are there (as links; never written to)."""
+    """Give a run, with overrides if wanted, whose data and clusters are there, as links."""
 
     def make(*overrides: str, name: str = "tiny") -> Run:
         resolved: RunConfig = config.load(tiny, [*overrides, f"name='{name}'"])
@@ -89,3 +90,26 @@ def prepared(tiny: Path, _tiny_data: Path, tmp_path: Path) -> Prepare:
         return run
 
     return make
+
+
+@pytest.fixture(scope="session")
+def _tiny_finished(_tiny_data: Path) -> Path:
+    """The tiny recipe's experts and router, trained once for all tests."""
+    from atoll.train import jobs
+
+    run = Run.open(_tiny_data)
+    for k in range(run.config.partition.clusters):
+        jobs.expert(run, k)
+    jobs.router(run)
+    return run.path
+
+
+@pytest.fixture
+def finished(_tiny_finished: Path, tmp_path: Path) -> Run:
+    """A finished run of one's own, as links to one that is never written to."""
+    folder = tmp_path / "runs" / "finished"
+    folder.mkdir(parents=True)
+    for entry in _tiny_finished.iterdir():
+        if entry.name not in ("samples", "report"):
+            (folder / entry.name).symlink_to(entry)
+    return Run.open(folder)

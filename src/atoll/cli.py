@@ -39,7 +39,9 @@ def main() -> None:
     """Run the command line: mistakes in one line and exit code 1, a saved stop with exit code 75."""
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    # Only our own news: libraries announce at this level how they were loaded.
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("atoll").setLevel(logging.INFO)
     try:
         app(args=arguments, prog_name="atoll", standalone_mode=True)
     except errors.AtollError as error:
@@ -105,12 +107,16 @@ def _jobs(opened: Any, recipe: Path, overrides: Sequence[str], start_over: bool)
     arguments += ["--start-over"] if start_over else []
     clusters = opened.config.partition.clusters
     router = opened.config.router
-    jobs = []
+    jobs = (
+        []
+        if clusters == 1 or (not start_over and opened.router.current(opened.router_inputs()))
+        else [Job("router", ["router", *arguments], opened.router.path, router.steps, router.batch)]
+    )
     for k in range(clusters):
-        expert, folder = opened.config.expert_for(k), opened.expert(k).path
-        jobs.append(Job(f"expert {k}", ["expert", str(k), *arguments], folder, expert.steps, expert.batch))
-    if clusters > 1:
-        jobs.insert(0, Job("router", ["router", *arguments], opened.router.path, router.steps, router.batch))
+        expert, stage = opened.config.expert_for(k), opened.expert(k)
+        if start_over or not stage.current(opened.expert_inputs(k)):
+            command = ["expert", str(k), *arguments]
+            jobs.append(Job(f"expert {k}", command, stage.path, expert.steps, expert.batch))
     return jobs
 
 

@@ -20,16 +20,19 @@ def write_report(run: Run, samples: Path) -> Path:
     clusters = run.config.partition.clusters
     makers: list[int] = read_json(samples / "samples.json")["experts"]
     sizes: list[int] = run.partition.contents["sizes"]
+    shares = [size / sum(sizes) for size in sizes]
+    made = [makers.count(index) / len(makers) for index in range(clusters)]
     page = _template().render(
         name=run.config.name,
+        widest=max(shares + made),
         grid=_embedded(samples / "grid.png"),
         experts=[
             {
                 "index": index,
                 "colour": PALETTE[index % len(PALETTE)],
                 "rows": sizes[index],
-                "share": sizes[index] / sum(sizes),
-                "made": makers.count(index) / len(makers),
+                "share": shares[index],
+                "made": made[index],
                 "gallery": _embedded(_gallery(run, index)),
                 "loss": _last_loss(run.expert(index).path),
             }

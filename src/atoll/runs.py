@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from atoll.config import RunConfig, validate
-from atoll.errors import CorruptError, RunError, StaleError
+from atoll.config import RunConfig, Section, validate
+from atoll.errors import ConfigError, CorruptError, RunError, StaleError
 
 DONE = "done.json"
 STARTED = "started.json"
@@ -91,15 +91,23 @@ class Stage:
         """Open the stage for these inputs; False if it is already finished from the very same ones."""
         if start_over:
             shutil.rmtree(self.path, ignore_errors=True)
-        for marker in (DONE, STARTED):
-            if (self.path / marker).is_file():
-                before = read_json(self.path / marker)["made_from"]
-                if before != dict(made_from):
-                    raise StaleError(self._what_changed(before, made_from))
-                if marker == DONE:
-                    return False
+        if self.current(made_from):
+            return False
+        if (self.path / STARTED).is_file():
+            before = read_json(self.path / STARTED)["made_from"]
+            if before != dict(made_from):
+                raise StaleError(self._what_changed(before, made_from))
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.path / STARTED, {"made_from": dict(made_from)})
+        return True
+
+    def current(self, made_from: Mapping[str, Any]) -> bool:
+        """Whether the stage is finished from these very inputs; an error if it is from others."""
+        if not self.done:
+            return False
+        before = self.record["made_from"]
+        if before != dict(made_from):
+            raise StaleError(self._what_changed(before, made_from))
         return True
 
     def finish(self, made_from: Mapping[str, Any], files: list[str], contents: Mapping[str, Any]) -> None:
@@ -185,6 +193,33 @@ class Run:
         """The router."""
         return self.stage("router")
 
+    def expert_inputs(self, index: int) -> dict[str, Any]:
+        """What expert `index` is made from."""
+        settings = self.config.expert_for(index)
+        inputs = self._training_inputs(settings, [self.cluster(index)])
+        if settings.init is not None:
+            init = Stage(Path(settings.init))
+            if not init.done:
+                raise ConfigError(
+                    f"expert.init '{init.path}' holds no finished expert; give the folder of one that was "
+                    "trained, or that `atoll import` made"
+                )
+            inputs["init"] = init.digest
+        return inputs
+
+    def router_inputs(self) -> dict[str, Any]:
+        """What the router is made from."""
+        clusters = [self.cluster(index) for index in range(self.config.partition.clusters)]
+        return self._training_inputs(self.config.router, clusters)
+
+    def _training_inputs(self, settings: Section, clusters: list[Stage]) -> dict[str, Any]:
+        return {
+            "seed": self.config.seed,
+            "settings": digest(settings.model_dump(mode="json", exclude={"init", "override"})),
+            "condition": digest(self.config.condition.model_dump(mode="json")),
+            "data": digest([cluster.digest for cluster in clusters]),
+        }
+
     def event(self, kind: str, **facts: Any) -> None:
         """Append one line to the run's log of events."""
         append_line(self.path / "events.jsonl", {"time": time.time(), "event": kind, **facts})
@@ -206,7 +241,7 @@ class Metrics:
     """A job's `metrics.jsonl`: one object per line, opened once, readable while it grows."""
 
     def __init__(self, path: Path, done: int) -> None:
-        """Open the file after `done` steps, dropping lines of later ones, which are going to be taken again."""
+        """Open the file after `done` steps, dropping lines of later ones: they will be taken again."""
         if path.is_file():
             kept = [line for line in read_lines(path) if line["step"] <= done]
             with replacing(path) as beside:

@@ -34,7 +34,12 @@ def test_the_grid_runs_from_noise_to_data():
     grid = solver.times(4)
     assert grid == [1, 0.75, 0.5, 0.25, 0]
     seen: list[float] = []
-    solver.integrate(lambda x, t: seen.append(t[0].item()) or x, torch.zeros(1, 1), 4)
+
+    def velocity(x_t: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        seen.append(t[0].item())
+        return x_t
+
+    solver.integrate(velocity, torch.zeros(1, 1), 4)
     assert seen == grid[:-1]
 
 

@@ -14,7 +14,8 @@ X, T = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torc
 
 
 def blueprint(**changes: object) -> Blueprint:
-    network = {**NETWORK, **{k: changes.pop(k) for k in ("width", "modulation") if k in changes}}
+    own: dict[str, object] = {k: changes.pop(k) for k in ("width", "modulation") if k in changes}
+    network = {**NETWORK, **own}
     tree = {"role": "expert", "network": network, "shape": (1, 8, 8), **changes}
     return Blueprint.model_validate(tree)
 
@@ -37,6 +38,10 @@ def computed(tensors: dict[str, Tensor], have: Blueprint, condition: Tensor | No
     network = have.build()
     network.load_state_dict(tensors)
     return network(X, T, condition)
+
+
+def modulations(network: DiT) -> list[nn.Module]:
+    return [block.get_submodule("modulation") for block in network.trunk.blocks]
 
 
 CLASSES = blueprint(condition="class", classes=4)
@@ -112,10 +117,8 @@ def test_shared_modulation_is_exact_where_blocks_differ_by_constants():
     assert isinstance(old, DiT)
     c = network.trunk.time(T)
     for_blocks, _ = network.trunk.modulators(c)
-    for ours, theirs in zip(network.trunk.blocks, old.trunk.blocks, strict=True):
-        for left, right in zip(
-            ours.modulation(for_blocks), theirs.modulation(nn.functional.silu(c)), strict=True
-        ):
+    for ours, theirs in zip(modulations(network), modulations(old), strict=True):
+        for left, right in zip(ours(for_blocks), theirs(nn.functional.silu(c)), strict=True):
             torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
 
 
@@ -131,10 +134,10 @@ def test_shared_modulation_keeps_the_mean_over_times():
     null = torch.full((64,), 4)
     c = old.trunk.time(times) + old.trunk.condition(null)
     for_blocks, for_last = network.trunk.modulators(c)
-    pairs = [*zip(network.trunk.blocks, old.trunk.blocks, strict=True), (network.trunk, old.trunk)]
-    for ours, theirs in pairs:
-        mine = ours.modulation(for_last if ours is network.trunk else for_blocks)
-        for left, right in zip(mine, theirs.modulation(nn.functional.silu(c)), strict=True):
+    last = (network.trunk.modulation, old.trunk.modulation)
+    for ours, theirs in [*zip(modulations(network), modulations(old), strict=True), last]:
+        mine = ours(for_last if ours is network.trunk.modulation else for_blocks)
+        for left, right in zip(mine, theirs(nn.functional.silu(c)), strict=True):
             torch.testing.assert_close(left.mean(0), right.mean(0), atol=1e-4, rtol=1e-4)
 
 

@@ -6,7 +6,8 @@ import torch
 from atoll.data.store import Reader
 from atoll.errors import ConfigError, CorruptError, IsolationError, RunError, StaleError
 from atoll.flow import draws
-from atoll.models import checkpoint
+from atoll.models import checkpoint, conditions
+from atoll.models import expert as expert_room
 from atoll.runs import read_json, read_lines
 from atoll.sample import load_ensemble
 from atoll.train import jobs, loop
@@ -97,7 +98,7 @@ def test_there_is_no_expert_without_a_cluster(prepared):
 def test_without_clusters_there_is_nothing_to_train(prepared):
     run = prepared()
     (run.path / "partition").unlink()
-    with pytest.raises(RunError, match="not finished"):
+    with pytest.raises(RunError, match="holds no finished expert"):
         jobs.expert(run, 0)
 
 
@@ -123,14 +124,15 @@ def test_two_processes_do_not_train_the_same_expert(prepared):
 def test_classes_reach_the_network_and_are_hidden_now_and_then(prepared, monkeypatch):
     run = prepared("condition.kind=class", "condition.dropout=0.5", "expert.steps=20", "expert.batch=32")
     seen: list[int] = []
-    hide = jobs.conditions.hide
+    hide = conditions.hide
 
     def watched(label, hidden, classes):
         told = hide(label, hidden, classes)
+        assert told is not None
         seen.extend(told.tolist())
         return told
 
-    monkeypatch.setattr(jobs.conditions, "hide", watched)
+    monkeypatch.setattr(conditions, "hide", watched)
     jobs.expert(run, 0)
     assert 0.4 < seen.count(10) / len(seen) < 0.6
     assert len(set(seen)) > 3
@@ -203,11 +205,21 @@ def test_training_goes_on_from_another_expert(prepared, noise_expert):
     run = prepared(f"expert.init={noise_expert.path}", "expert.steps=2", *same)
     stage = jobs.expert(run, 0)
     assert losses(stage)[0] < losses(noise_expert)[0]
-    changed = weights(noise_expert)
-    changed["head.bias"] += 1
-    checkpoint.write_tensors(noise_expert.path / checkpoint.WEIGHTS, changed)
+    other = jobs.expert(prepared(*same, "seed=3", name="other"), 0)
+    changed = prepared(f"expert.init={other.path}", "expert.steps=2", *same, name="changed")
+    changed.path = run.path
     with pytest.raises(StaleError, match="other init"):
+        jobs.expert(changed, 0)
+
+
+def test_a_damaged_init_is_found_before_anything_is_written(prepared, noise_expert):
+    damaged = weights(noise_expert)
+    damaged["head.bias"] += 1
+    checkpoint.write_tensors(noise_expert.path / checkpoint.WEIGHTS, damaged)
+    run = prepared(f"expert.init={noise_expert.path}", "expert.path=cosine", "expert.prediction=noise")
+    with pytest.raises(CorruptError, match="damaged"):
         jobs.expert(run, 0)
+    assert not run.expert(0).path.exists()
 
 
 def test_an_expert_of_another_objective_is_refused_or_converted(prepared, noise_expert):
@@ -227,13 +239,13 @@ def test_an_expert_of_another_objective_is_refused_or_converted(prepared, noise_
 def test_the_loss_of_a_converted_expert_is_that_of_the_velocity(prepared, noise_expert, monkeypatch):
     """Trained through the wrapper: what the loss sees is the exact velocity of the unchanged network."""
     seen: list[torch.Tensor] = []
-    velocity = jobs.expert_room.velocity
+    velocity = expert_room.velocity
 
     def watched(*arguments):
         seen.append(velocity(*arguments))
         return seen[-1]
 
-    monkeypatch.setattr(jobs.expert_room, "velocity", watched)
+    monkeypatch.setattr(expert_room, "velocity", watched)
     run = prepared(f"expert.init={noise_expert.path}", "expert.convert=exact", "expert.steps=1")
     stage = jobs.expert(run, 0)
     drawn = draws.training_draws(0, "expert-00", 0, seen[0].shape, 0.0)
@@ -243,5 +255,5 @@ def test_the_loss_of_a_converted_expert_is_that_of_the_velocity(prepared, noise_
 
 
 def test_a_missing_init_is_named(prepared, tmp_path):
-    with pytest.raises(ConfigError, match="holds no expert"):
+    with pytest.raises(ConfigError, match="holds no finished expert"):
         jobs.expert(prepared(f"expert.init={tmp_path}"), 0)

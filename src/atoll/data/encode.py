@@ -1,5 +1,6 @@
-"""What each sample becomes before it rests: its values, and the features it is grouped by."""
+"""What each sample becomes before it rests: latents or pixels, features, text states."""
 
+import contextlib
 import errno
 import json
 import shutil
@@ -9,188 +10,282 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
-import torch.nn.functional as F
-from numpy.typing import NDArray
 
-from atoll.data.sources import Sample, Skipped, Source, open_source
-from atoll.data.store import GROUP
+from atoll.config import EncodeConfig, RunConfig
+from atoll.data import features, text
+from atoll.data.devices import is_folder
+from atoll.data.duplicates import repeated_rows
+from atoll.data.latents import Autoencoder
+from atoll.data.parts import (
+    Encoded,
+    Facts,
+    PartWriter,
+    check_alike,
+    dropped_path,
+    features_path,
+    read_facts,
+    remove_partial,
+)
+from atoll.data.samples import Kind, Sample, Skipped, Source
+from atoll.data.sources import find_files, identity_of_files, open_source
+from atoll.data.store import group_rows
+from atoll.data.values import fit_preview
 from atoll.errors import DataError
 from atoll.runs import Run, Stage, digest, replacing
 
-PART = 32_768
-"""Samples of one file at rest."""
-PIXEL_FEATURES = 1024
-"""At most so many values of a sample serve as its features when there is no model to make better ones."""
-
 Progress = Callable[[str, int, int], None]
+SKIPPED = "skipped.jsonl"
+PREVIEWED = 64
+"""Samples of each batch that the preview of latents is fitted to."""
+MAX_CLASSES = 100_000
 
 
 def prepare(run: Run, *, start_over: bool = False, progress: Progress | None = None) -> Stage:
     """Bring all samples of the source to rest in `data/`."""
-    stage, config = run.data, run.config.data
-    source = open_source(config)
-    made_from = {
-        "data": digest(config.model_dump(mode="json", exclude={"source", "max_skipped"})),
-        "source": source.identity,
-    }
+    stage = run.data
+    source = open_source(run.config.data)
+    made_from = {**identity_of_settings(run.config), "source": source.identity}
     if not stage.begin(made_from, start_over):
         return stage
     remove_partial(stage.path)
+    with told_in_one_line(stage):
+        parts = list(write_parts(source, run.config, stage, progress))
+        contents, files = _finish(source, run.config, stage, parts)
+    stage.finish(made_from, files, contents)
+    return stage
+
+
+@contextlib.contextmanager
+def told_in_one_line(stage: Stage) -> Iterator[None]:
+    """A mistake in the data leaves nothing behind; a full disk leaves what can be resumed."""
     try:
-        parts = list(_parts(source, stage, config.max_skipped, progress))
-        contents = _contents(source, stage, parts)
+        yield
     except DataError:
         shutil.rmtree(stage.path, ignore_errors=True)
         raise
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(
                 f"no space left for {stage.path}; free some and run the same command again"
             ) from None
         raise
-    stage.finish(made_from, [name for part in parts for name in (part, features_name(part))], contents)
-    return stage
 
 
-def remove_partial(folder: Path) -> None:
-    """Remove what a killed process left half-written."""
-    for path in folder.glob(".*.partial"):
-        path.unlink(missing_ok=True)
+def identity_of_settings(config: RunConfig) -> dict[str, str]:
+    """Digests of all settings that decide what comes to rest, and of models that lie in folders."""
+    data = config.data.model_dump(mode="json", exclude={"source", "max_skipped"})
+    encode = config.encode.model_dump(mode="json", exclude={"batch", "device"})
+    for key in ("autoencoder", "features", "text"):
+        if encode[key] is not None and is_folder(encode[key]):
+            encode[key] = identity_of_files(find_files(encode[key]))
+    return {"data": digest(data), "encode": digest(encode)}
 
 
-def features_name(part: str) -> str:
-    """The file with the features of a part."""
-    return part.replace("part-", "features-").replace(".parquet", ".npy")
-
-
-def _parts(source: Source, stage: Stage, max_skipped: float, progress: Progress | None) -> Iterator[str]:
-    """Write every part that is not there yet, and name them all."""
-    good = bad = 0
+def write_parts(
+    source: Source, config: RunConfig, stage: Stage, progress: Progress | None = None
+) -> Iterator[str]:
+    """Write every part that is not there yet, and name them all in order."""
+    encoder = Encoder(config.encode, source.kind)
+    total = Facts()
     for piece in range(source.pieces):
-        for chunk in range(10**6):
-            name = f"part-{piece:05d}-{chunk:03d}.parquet"
-            if not (stage.path / name).is_file() and not write_part(source, piece, chunk, stage.path / name):
-                break
-            facts = part_facts(stage.path / name)
-            good, bad = good + facts["rows"], bad + len(facts["skipped"])
-            if bad > max_skipped * (good + bad):
-                example = facts["skipped"][0] if facts["skipped"] else {"name": "?", "reason": "?"}
-                raise DataError(
-                    f"{bad} of {good + bad} samples cannot be read, the first is {example['name']} "
-                    f"({example['reason']}); repair them, or allow more by data.max_skipped"
-                )
+        for name in _parts_of_piece(source, piece, encoder, config, stage, total, progress):
+            facts = read_facts(stage.path / name)
+            total.rows, total.skipped = total.rows + facts.rows, total.skipped + facts.skipped
+            total.skipped_names += facts.skipped_names[: 1 - len(total.skipped_names)]
+            check_skipped(total, config.data.max_skipped)
             if progress is not None:
-                progress("prepare", piece + 1, source.pieces)
+                progress("prepare", total.rows + total.skipped, source.rows or 0)
             yield name
-            if facts["rows"] + len(facts["skipped"]) < PART:
-                break
-    if not good:
-        raise DataError("the source holds no samples; give one that does")
+    if not total.rows:
+        raise DataError(f"data.source '{config.data.source}' holds no samples; give one that does")
 
 
-def write_part(source: Source, piece: int, chunk: int, path: Path) -> bool:
-    """Write one part, a function of the source and two numbers; False if the piece has no more samples."""
-    skipped: list[Skipped] = []
-    samples: list[Sample] = []
-    for item in islice(source.read(piece, chunk * PART), PART):
-        if isinstance(item, Skipped):
-            skipped.append(item)
-            continue
-        if samples and item.values.shape != samples[0].values.shape:
-            raise DataError(
-                f"{item.name} is {_size(item)} but {samples[0].name} is {_size(samples[0])}; "
-                "set data.size, and data.channels if need be, to make them alike"
-            )
-        samples.append(item)
-    if not samples and not skipped:
+def _parts_of_piece(
+    source: Source,
+    piece: int,
+    encoder: "Encoder",
+    config: RunConfig,
+    stage: Stage,
+    total: Facts,
+    progress: Progress | None,
+) -> Iterator[str]:
+    def advance(rows: int) -> None:
+        if progress is not None:
+            progress("prepare", total.rows + total.skipped + rows, source.rows or 0)
+
+    for chunk in range(10**6):
+        name = f"part-{piece:05d}-{chunk:03d}.parquet"
+        path = stage.path / name
+        if not path.is_file() and not write_part(
+            source, piece, chunk, config.data.part, encoder, path, advance
+        ):
+            return
+        yield name
+        facts = read_facts(path)
+        if facts.rows + facts.skipped < config.data.part:
+            return
+
+
+def write_part(
+    source: Source,
+    piece: int,
+    chunk: int,
+    rows: int,
+    encoder: "Encoder",
+    path: Path,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> bool:
+    """Write one part, a function of source and position alone; False if the piece has no more samples."""
+    items = islice(source.read(piece, chunk * rows), rows)
+    batch = list(islice(items, encoder.batch))
+    if not batch:
         return False
-    facts = {
-        "rows": len(samples),
-        "shape": list(samples[0].values.shape) if samples else None,
-        "dtype": str(samples[0].values.dtype) if samples else None,
-        "skipped": [{"name": item.name, "reason": item.reason} for item in skipped],
-    }
-    with replacing(path.with_name(features_name(path.name))) as beside, beside.open("wb") as file:
-        np.save(file, pixel_features(samples), allow_pickle=False)
-    with replacing(path) as beside:
-        _write_table(samples, facts, beside)
+    first: Sample | None = None
+    with PartWriter(path) as writer:
+        while batch:
+            good = [item for item in batch if isinstance(item, Sample)]
+            for item in batch:
+                if isinstance(item, Skipped):
+                    writer.facts.skip(item)
+                else:
+                    first = first or item
+                    check_alike(first, item)
+            if good:
+                writer.add(encoder(good))
+            advance(writer.facts.rows + writer.facts.skipped)
+            batch = list(islice(items, encoder.batch))
     return True
 
 
-def part_facts(path: Path) -> dict[str, Any]:
-    """What a part says of itself."""
-    return dict(json.loads(pq.read_schema(path).metadata[b"atoll"]))
+def check_skipped(total: Facts, share: float) -> None:
+    """Stop when too many samples cannot be read."""
+    if total.skipped > share * (total.rows + total.skipped):
+        first = total.skipped_names[0]
+        raise DataError(
+            f"{total.skipped} of {total.rows + total.skipped} samples cannot be read, first {first['name']} "
+            f"({first['reason']}); repair or remove them, or allow more by data.max_skipped"
+        )
 
 
-def pixel_features(samples: Sequence[Sample]) -> NDArray[np.float16]:
-    """Small versions of the samples, as rows."""
-    if not samples:
-        return np.zeros((0, 0), np.float16)
-    values = torch.from_numpy(np.stack([sample.values for sample in samples])).float()
-    channels, *grid = values.shape[1:]
-    side = int((PIXEL_FEATURES / channels) ** (1 / len(grid)))
-    small = [min(length, max(1, side)) for length in grid]
-    if small != grid:
-        values = F.interpolate(values, size=small, mode="area")
-    return values.flatten(1).to(torch.float16).numpy()
+class Encoder:
+    """All models of a run, loaded when the first batch comes, applied to batches of samples."""
+
+    def __init__(self, config: EncodeConfig, kind: Kind) -> None:
+        self.config, self.kind, self.batch = config, kind, config.batch
+        self._loaded = False
+
+    def _load(self) -> None:
+        config = self.config
+        self._autoencoder = Autoencoder(config.autoencoder, config.device) if config.autoencoder else None
+        self._features = features.open_features(config, self.kind)
+        self._text = (
+            text.TextEncoder(config.text, config.text_tokens, config.device)
+            if config.text is not None
+            else None
+        )
+        self._loaded = True
+
+    def __call__(self, samples: Sequence[Sample]) -> Encoded:
+        """Encode a batch."""
+        if not self._loaded:
+            self._load()
+        values = torch.from_numpy(np.stack([sample.values for sample in samples]))
+        if self._autoencoder is not None and values.dtype != torch.uint8:
+            raise DataError("encode.autoencoder is for pictures and video; leave it out for other samples")
+        rested = values if self._autoencoder is None else self._autoencoder.encode(values).half()
+        return Encoded(
+            samples,
+            rested.numpy(),
+            features.to_rest(self._features(values)),
+            None
+            if self._text is None
+            else text.to_rest(self._text([item.caption or "" for item in samples])),
+            None if rested is values else fit_preview(rested[:PREVIEWED].float(), values[:PREVIEWED]),
+        )
 
 
-def _write_table(samples: Sequence[Sample], facts: dict[str, Any], path: Path) -> None:
-    width = samples[0].values.nbytes if samples else 1
-    schema = pa.schema(
-        [
-            pa.field("id", pa.binary(32)),
-            pa.field("name", pa.string()),
-            pa.field("sample", pa.binary(width)),
-            pa.field("label", pa.string()),
-            pa.field("caption", pa.string()),
-        ],
-        metadata={"atoll": json.dumps(facts)},
-    )
-    columns = {
-        "id": [sample.id for sample in samples],
-        "name": [sample.name for sample in samples],
-        "sample": [sample.values.tobytes() for sample in samples],
-        "label": [sample.label for sample in samples],
-        "caption": [sample.caption for sample in samples],
+def _finish(
+    source: Source, config: RunConfig, stage: Stage, parts: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """What is in the folder, and its files."""
+    paths = [stage.path / part for part in parts]
+    facts = [read_facts(path) for path in paths]
+    first = next(fact for fact in facts if fact.rows)
+    if any((fact.shape, fact.dtype) != (first.shape, first.dtype) for fact in facts if fact.rows):
+        raise DataError("samples have different shapes; set data.size, and data.channels if need be")
+    assert first.shape is not None
+    assert first.dtype is not None
+    skipped = [item for fact in facts for item in fact.skipped_names]
+    with replacing(stage.path / SKIPPED) as beside:
+        beside.write_text("".join(json.dumps(item) + "\n" for item in skipped), encoding="utf-8")
+    duplicates, dropped = _drop_duplicates(paths, drop=config.data.duplicates == "drop")
+    rows = sum(fact.rows for fact in facts)
+    contents = {
+        "kind": source.kind if config.encode.autoencoder is None else "latent",
+        "shape": first.shape,
+        "dtype": first.dtype,
+        "group": group_rows(int(np.prod(first.shape)) * np.dtype(first.dtype).itemsize),
+        **statistics(facts, first.shape[0]),
+        "rows": rows - (duplicates if config.data.duplicates == "drop" else 0),
+        "bytes": sum(fact.bytes for fact in facts),
+        "parts": [[part, fact.rows] for part, fact in zip(parts, facts, strict=True)],
+        "class_names": class_names(source, facts),
+        "features": config.encode.features,
+        "text": None if first.text is None else {"model": config.encode.text, **first.text},
+        "autoencoder": config.encode.autoencoder,
+        "preview": preview(facts),
+        "skipped": sum(fact.skipped for fact in facts),
+        "skipped_examples": skipped[:10],
+        "duplicates": duplicates,
     }
-    table = pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
-    pq.write_table(table, path, row_group_size=GROUP, compression="zstd", use_dictionary=["label"])
+    files = [SKIPPED, *parts, *(features_path(path).name for path in paths), *dropped]
+    return contents, files
 
 
-def _contents(source: Source, stage: Stage, parts: Sequence[str]) -> dict[str, Any]:
-    facts = [part_facts(stage.path / part) for part in parts]
-    shapes = {tuple(fact["shape"]) for fact in facts if fact["rows"]}
-    if len(shapes) > 1:
-        raise DataError(f"samples have different shapes: {sorted(shapes)}; set data.size to make them alike")
-    shape = next(iter(shapes))
-    skipped = [item for fact in facts for item in fact["skipped"]]
-    return {
-        "kind": source.kind,
-        "shape": list(shape),
-        "dtype": next(fact["dtype"] for fact in facts if fact["rows"]),
-        "mean": [127.5] * shape[0],
-        "std": [127.5] * shape[0],
-        "rows": sum(fact["rows"] for fact in facts),
-        "parts": [[part, fact["rows"]] for part, fact in zip(parts, facts, strict=True)],
-        "class_names": _class_names(source, stage, parts),
-        "skipped": len(skipped),
-        "skipped_examples": skipped[:20],
-    }
+def _drop_duplicates(paths: Sequence[Path], *, drop: bool) -> tuple[int, list[str]]:
+    """How many samples have been seen before, and the files that say which, if they are to be dropped."""
+    repeated = repeated_rows(paths)
+    files = []
+    for path, rows in zip(paths, repeated, strict=True):
+        if drop and len(rows):
+            with replacing(dropped_path(path)) as beside, beside.open("wb") as file:
+                np.save(file, rows, allow_pickle=False)
+            files.append(dropped_path(path).name)
+    return sum(len(rows) for rows in repeated), files
 
 
-def _class_names(source: Source, stage: Stage, parts: Sequence[str]) -> list[str]:
-    if source.class_names:
-        return list(source.class_names)
-    found: set[str] = set()
-    for part in parts:
-        labels = pq.read_table(stage.path / part, columns=["label"])["label"]
-        found.update(label for label in labels.unique().to_pylist() if label is not None)
-    return sorted(found, key=lambda name: (0, int(name), name) if name.isdigit() else (1, 0, name))
+def statistics(facts: Sequence[Facts], channels: int) -> dict[str, list[float]]:
+    """Mean and standard deviation of each channel; of pixels those that take them to [-1, 1]."""
+    measured = [fact for fact in facts if fact.sums is not None]
+    if not measured:
+        return {"mean": [127.5] * channels, "std": [127.5] * channels}
+    count = sum(fact.values_per_channel for fact in measured)
+    mean = np.sum([np.array(fact.sums) for fact in measured], axis=0) / count
+    variance = np.sum([np.array(fact.squares) for fact in measured], axis=0) / count - mean**2
+    std = np.sqrt(np.maximum(variance, 0))
+    # A constant channel has nothing to scale.
+    return {"mean": mean.tolist(), "std": np.where(std > 1e-6 * (1 + np.abs(mean)), std, 1.0).tolist()}
 
 
-def _size(sample: Sample) -> str:
-    return " x ".join(map(str, sample.values.shape))
+def preview(facts: Sequence[Facts]) -> list[list[float]] | None:
+    """The linear map from latents (and a one) to the pixels that they stand for, by least squares."""
+    known = [fact.preview for fact in facts if fact.preview is not None]
+    if not known:
+        return None
+    left = np.sum([np.array(equations[0]) for equations in known], axis=0)
+    right = np.sum([np.array(equations[1]) for equations in known], axis=0)
+    weights: list[list[float]] = np.linalg.lstsq(left, right, rcond=None)[0].tolist()
+    return weights
+
+
+def class_names(source: Source, facts: Sequence[Facts]) -> list[str]:
+    """All labels: in the order of the source if it has one, else numbers by value, then words."""
+    found = {label for fact in facts for label in fact.labels}
+    if len(found) > MAX_CLASSES:
+        raise DataError(
+            f"there are {len(found)} different labels; if these are captions, set data.caption_field"
+        )
+    if found <= set(source.class_names):
+        return list(source.class_names) if found else []
+    return sorted(found, key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name))

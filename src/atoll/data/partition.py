@@ -1,6 +1,7 @@
-"""Two-stage k-means: which sample belongs to which cluster."""
+"""Which sample belongs to which cluster: fit a rule, assign everything, write each cluster on its own."""
 
-import errno
+import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,234 +9,314 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
 from atoll.config import PartitionConfig
-from atoll.data import kmeans
-from atoll.data.encode import Progress, features_name, remove_partial
-from atoll.data.store import CLUSTER_SCHEMA, GROUP, open_parquet, row_digest
+from atoll.data import kmeans, pictures
+from atoll.data.encode import Progress, told_in_one_line
+from atoll.data.parts import Parts, remove_partial
+from atoll.data.rules import (
+    PER_CENTRE,
+    PIXEL_DIMENSIONS,
+    FeatureRule,
+    FileRule,
+    LabelRule,
+    RandomRule,
+    Rule,
+    View,
+    draw,
+    load_rule,
+    lottery,
+)
+from atoll.data.store import TEXT_COLUMNS, open_parquet, write_cluster_file
+from atoll.data.values import standardise, to_pixels
 from atoll.errors import DataError
-from atoll.runs import Run, Stage, digest, replacing
+from atoll.runs import Run, Stage, digest, file_digest, read_json, replacing, write_json
 
-SAMPLE = 256
-"""Samples per fine centre that the centres are found from."""
-ITERATIONS = 20
-PIXEL_DIMENSIONS = 64
+UNIT_BYTES, UNIT_ROWS = 256 * 2**20, 65_536
+"""How much is gathered in memory at once to be written cluster by cluster."""
+UNITS = "units"
 GALLERY = 64
 """Pictures of a gallery."""
+TILE = 64
+"""Larger pictures are made this small in a gallery."""
 
 
 def partition(run: Run, *, start_over: bool = False, progress: Progress | None = None) -> Stage:
     """Assign every sample of `data/` to a cluster, and write each cluster as a folder that stands alone."""
-    stage, data, config = run.partition, run.data, run.config.partition
-    made_from = {
-        "partition": digest(config.model_dump(mode="json")),
-        "seed": run.config.seed,
-        "data": data.digest,
-    }
+    stage, config = run.partition, run.config.partition
+    made_from = _made_from(run)
     if not stage.begin(made_from, start_over):
         return stage
     remove_partial(stage.path)
-    try:
-        _partition(run, made_from, progress)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise DataError(
-                f"no space left for {stage.path}; free some and run the same command again"
-            ) from None
-        raise
+    tell = progress or (lambda what, done, total: None)
+    with told_in_one_line(stage):
+        parts = Parts(run.data)
+        rule = make_rule(parts, config, run.config.seed)
+        files = rule.save(stage.path)
+        for number, name in enumerate(parts.names):
+            assign_part(parts, name, rule, stage.path)
+            tell("assign", number + 1, len(parts.names))
+        summary = summarise(parts, stage, config.clusters)
+        units = plan_units(parts)
+        for number, unit in enumerate(units):
+            gather_unit(parts, unit, run, number)
+            tell("gather", number + 1, len(units))
+        contents = _finish_clusters(run, parts, summary, len(units), made_from)
+        files += [assignment_name(name) for name in parts.names]
+        for cluster in range(config.clusters):
+            files.append(gallery_name(cluster))
+            draw_gallery(parts, summary["gallery"][cluster], contents, stage.path / gallery_name(cluster))
+    stage.finish(made_from, files, {**contents, "sizes": summary["sizes"], **summary["quality"]})
+    shutil.rmtree(stage.path / UNITS, ignore_errors=True)
     return stage
 
 
-def _partition(run: Run, made_from: dict[str, Any], progress: Progress | None) -> None:
-    stage, data, config, seed = run.partition, run.data, run.config.partition, run.config.seed
-    contents = data.contents
-    parts = [name for name, _ in contents["parts"]]
+def _made_from(run: Run) -> dict[str, Any]:
+    config = run.config.partition
+    made_from: dict[str, Any] = {
+        "partition": digest(config.model_dump(mode="json", exclude={"file", "like"})),
+        "seed": run.config.seed,
+        "data": run.data.digest,
+    }
+    if config.file is not None:
+        path = Path(config.file).expanduser()
+        if not path.is_file():
+            raise DataError(f"partition.file '{config.file}' is not there; correct the name")
+        made_from["file"] = file_digest(path)
+    if config.like is not None:
+        made_from["like"] = like_stage(config.like).digest
+    return made_from
+
+
+def like_stage(folder: str) -> Stage:
+    """The finished partition of another run."""
+    stage = Stage(Path(folder).expanduser() / "partition")
+    if not stage.done:
+        raise DataError(
+            f"partition.like '{folder}' holds no finished partition; name a finished run's folder"
+        )
+    return stage
+
+
+def make_rule(parts: Parts, config: PartitionConfig, seed: int) -> Rule:
+    """Find the rule that the recipe asks for; it does not depend on the order of the parts."""
+    contents = parts.contents
     if config.clusters > contents["rows"]:
         raise DataError(
             f"partition.clusters = {config.clusters} but there are only {contents['rows']} samples; "
             "ask for fewer clusters"
         )
-    rule = fit(data, parts, config, seed)
-    clusters = [rule.assign(*_load_part(data, part)) for part in parts]
-    sizes = np.bincount(np.concatenate(clusters), minlength=config.clusters)
-    assert sizes.min() > 0
-    priors = [float(size / sizes.sum()) for size in sizes]
-    class_index = {name: index for index, name in enumerate(contents["class_names"])}
-    shared = {
-        **{key: contents[key] for key in ("kind", "shape", "dtype", "mean", "std", "class_names")},
-        "classes": len(class_index),
-        "clusters": config.clusters,
-        "priors": priors,
-    }
-    files: dict[int, list[tuple[str, int]]] = {index: [] for index in range(config.clusters)}
-    for number, (part, assigned) in enumerate(zip(parts, clusters, strict=True)):
-        for cluster, rows in _scatter(run, part, assigned, class_index, contents):
-            files[cluster].append((part, rows))
-        if progress is not None:
-            progress("partition", number + 1, len(parts))
-    with replacing(stage.path / "centroids.npy") as beside, beside.open("wb") as file:
-        np.save(file, rule.centroids, allow_pickle=False)
-    with replacing(stage.path / "assignment.parquet") as beside:
-        _write_assignment(data, parts, clusters, beside)
-    for cluster in range(config.clusters):
-        own = {**shared, "cluster": cluster, "rows": int(sizes[cluster]), "prior": priors[cluster]}
-        folder = run.cluster(cluster)
-        folder.finish(made_from, [name for name, _ in files[cluster]], {**own, "parts": files[cluster]})
-        _gallery(folder, files[cluster], shared, stage.path / f"gallery-{cluster:02d}.png")
-    stage.finish(
-        made_from,
-        [
-            "centroids.npy",
-            "assignment.parquet",
-            *(f"gallery-{index:02d}.png" for index in range(config.clusters)),
-        ],
-        {**shared, "sizes": [int(size) for size in sizes], "rows": int(sizes.sum()), "method": config.method},
-    )
+    if config.like is not None:
+        return _rule_like(parts, config)
+    if config.method == "file":
+        assert config.file is not None
+        return FileRule(Path(config.file).expanduser(), config.clusters)
+    if config.method == "labels":
+        counts: Counter[str | None] = Counter()
+        for name in parts.names:
+            labels = View(parts, name).labels
+            counts.update(label for label, keep in zip(labels, parts.kept(name), strict=True) if keep)
+        known = {label: count for label, count in counts.items() if label is not None}
+        return LabelRule.fit(known, contents["class_names"], config.clusters)
+    ids, features = draw(parts, PER_CENTRE * config.fine, seed)
+    if config.method == "random" or config.clusters == 1:
+        return RandomRule.fit(ids, config.clusters, seed)
+    dimensions = config.dimensions
+    if dimensions is None and contents["features"] == "pixels":
+        dimensions = PIXEL_DIMENSIONS
+    return FeatureRule.fit(features, config, seed, dimensions)
 
 
-class Rule:
-    """A fitted partition: features in, clusters out."""
-
-    def __init__(
-        self, centroids: NDArray[np.float32], coarse: NDArray[np.int64], projection: tuple[Any, Any] | None
-    ) -> None:
-        self.centroids, self.coarse, self.projection = centroids, coarse, projection
-
-    def project(self, features: NDArray[Any]) -> NDArray[np.float32]:
-        """Features as points on the unit sphere."""
-        x = np.asarray(features, np.float32)
-        if self.projection is not None:
-            mean, basis = self.projection
-            x = (x - mean) @ basis
-        return kmeans.normalise(x)
-
-    def assign(self, ids: NDArray[Any], features: NDArray[Any]) -> NDArray[np.int64]:
-        """The cluster of every row."""
-        return self.coarse[kmeans.nearest(self.project(features), self.centroids)[0]]
-
-
-class RandomRule(Rule):
-    """The baseline: clusters of equal size that know nothing of the samples."""
-
-    def __init__(self, ids: NDArray[Any], clusters: int, seed: int) -> None:
-        super().__init__(np.zeros((0, 0), np.float32), np.zeros(0, np.int64), None)
-        self.seed = seed
-        drawn = np.sort(priority(ids, seed))
-        self.borders = drawn[[len(drawn) * index // clusters for index in range(1, clusters)]]
-
-    def assign(self, ids: NDArray[Any], features: NDArray[Any]) -> NDArray[np.int64]:
-        """The cluster of every row."""
-        return np.searchsorted(self.borders, priority(ids, self.seed), side="right")
-
-
-def priority(ids: NDArray[Any], seed: int) -> NDArray[np.uint64]:
-    """A random number for every id, the same wherever the id appears."""
-    with np.errstate(over="ignore"):
-        words = np.ascontiguousarray(ids[:, :8]).view("<u8")[:, 0].astype(np.uint64)
-        return _mix(words ^ _mix(np.array([seed], np.uint64)))
-
-
-def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of splitmix64."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-def fit(data: Stage, parts: Sequence[str], config: PartitionConfig, seed: int) -> Rule:
-    """Find the rule of a partition; it does not depend on the order of the parts."""
-    loaded = [_load_part(data, part) for part in parts]
-    ids = np.concatenate([part_ids for part_ids, _ in loaded])
-    features = np.concatenate([part_features for _, part_features in loaded])
-    order = np.lexsort((ids[:, 0], priority(ids, seed)))
-    ids, features = ids[order], features[order].astype(np.float32)
-    if config.method == "random":
-        return RandomRule(ids, config.clusters, seed)
-    return fit_features(features, config, seed)
-
-
-def fit_features(features: NDArray[np.float32], config: PartitionConfig, seed: int) -> Rule:
-    """Two stages: fine centres of the features, coarse clusters of the centres."""
-    dimensions = min(config.dimensions or PIXEL_DIMENSIONS, *features.shape)
-    rule = Rule(np.zeros((0, 0), np.float32), np.zeros(0, np.int64), kmeans.principal(features, dimensions))
-    x = rule.project(features)
-    count = min(config.fine, max(len(x) // 20, 16 * config.clusters), len(x))
-    centres = kmeans.fine_centres(x, max(count, config.clusters), ITERATIONS, seed)
-    if len(centres) < config.clusters:
-        centres = kmeans.farthest_points(x, max(count, config.clusters))
-    if len(centres) < config.clusters:
-        raise DataError(
-            f"the features tell only {len(centres)} samples apart for {config.clusters} clusters; "
-            "ask for fewer clusters or use partition.method = 'random'"
-        )
-    weights = np.bincount(kmeans.nearest(x, centres)[0], minlength=len(centres))
-    rule.centroids = centres
-    rule.coarse = kmeans.coarse_clusters(
-        centres, weights, config.clusters, balanced=config.balanced, seed=seed
-    )
-    return rule
-
-
-def _load_part(data: Stage, part: str) -> tuple[NDArray[np.uint8], NDArray[Any]]:
-    """Ids and features of a part."""
-    with open_parquet(data, part) as file:
-        ids = file.read(columns=["id"])["id"].to_pylist()
-    features = np.load(data.verify(features_name(part)), allow_pickle=False)
-    return np.frombuffer(b"".join(ids), np.uint8).reshape(len(ids), 32), features
-
-
-def _scatter(
-    run: Run, part: str, assigned: NDArray[np.int64], class_index: dict[str, int], contents: dict[str, Any]
-) -> Iterator[tuple[int, int]]:
-    """Write the rows of a part into one file per cluster that has any."""
-    run.data.verify(part)
-    with open_parquet(run.data, part) as file:
-        table = file.read()
-    width = table.schema.field("sample").type.byte_width
-    schema = pa.schema([*CLUSTER_SCHEMA[:1], pa.field("sample", pa.binary(width)), *CLUSTER_SCHEMA[1:]])
-    for cluster in np.unique(assigned):
-        rows = table.take(pa.array(np.flatnonzero(assigned == cluster))).sort_by("id")
-        columns = {name: rows[name].to_pylist() for name in ("id", "sample", "label", "caption")}
-        columns["label"] = [None if label is None else class_index[label] for label in columns["label"]]
-        columns["sha256"] = [
-            row_digest(sample, label, caption)
-            for sample, label, caption in zip(
-                columns["sample"], columns["label"], columns["caption"], strict=True
+def _rule_like(parts: Parts, config: PartitionConfig) -> Rule:
+    assert config.like is not None
+    stage = like_stage(config.like)
+    for key, here in (("clusters", config.clusters), ("features", parts.contents["features"])):
+        if stage.contents[key] != here:
+            raise DataError(
+                f"partition.like '{config.like}' has {key} = {stage.contents[key]} and this recipe {here}; "
+                "make them equal"
             )
-        ]
-        written = pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
-        with replacing(run.cluster(int(cluster)).path / part) as beside:
-            pq.write_table(written, beside, row_group_size=GROUP, compression="zstd", use_dictionary=False)
-        yield int(cluster), rows.num_rows
+    return load_rule(stage)
 
 
-def _write_assignment(
-    data: Stage, parts: Sequence[str], clusters: Sequence[NDArray[np.int64]], path: Path
-) -> None:
-    schema = pa.schema([pa.field("id", pa.binary(32)), pa.field("cluster", pa.int32())])
-    with pq.ParquetWriter(path, schema) as writer:
-        for part, assigned in zip(parts, clusters, strict=True):
-            with open_parquet(data, part) as file:
-                ids = file.read(columns=["id"])["id"].combine_chunks()
-            writer.write_table(pa.table([ids, pa.array(assigned, pa.int32())], schema=schema))
+def assignment_name(part: str) -> str:
+    """The file with the clusters of a part's samples."""
+    return part.replace("part-", "assignment-")
 
 
-def _gallery(folder: Stage, files: Sequence[tuple[str, int]], contents: dict[str, Any], path: Path) -> None:
-    """A square of pictures that shows what the cluster is about."""
-    with open_parquet(folder, files[0][0]) as file:
-        samples = file.read_row_group(0, columns=["sample"])["sample"].to_pylist()[:GALLERY]
-    channels, height, width = contents["shape"]
-    pixels = np.frombuffer(b"".join(samples), np.uint8).reshape(-1, channels, height, width)
-    columns = int(np.ceil(np.sqrt(len(pixels))))
-    sheet = np.full(
-        (channels, -(-len(pixels) // columns) * (height + 2), columns * (width + 2)), 255, np.uint8
+def gallery_name(cluster: int) -> str:
+    """The picture of a cluster."""
+    return f"gallery-{cluster:02d}.png"
+
+
+def assign_part(parts: Parts, name: str, rule: Rule, folder: Path) -> None:
+    """Write id, cluster and margin of every sample of a part: a function of part and rule."""
+    path = folder / assignment_name(name)
+    if path.is_file():
+        return
+    view = View(parts, name)
+    assigned = rule.assign(view)
+    keep = parts.kept(name)
+    table = pa.table(
+        {
+            "id": pa.array([bytes(raw) for raw in view.ids], pa.binary(32)),
+            "cluster": pa.array(assigned.cluster, pa.int32(), mask=~keep),
+            "margin": pa.array(assigned.margin, pa.float32()),
+        }
     )
-    for index, picture in enumerate(pixels):
-        top, left = (index // columns) * (height + 2) + 1, (index % columns) * (width + 2) + 1
-        sheet[:, top : top + height, left : left + width] = picture
-    image = Image.fromarray(sheet[0] if channels == 1 else sheet.transpose(1, 2, 0))
     with replacing(path) as beside:
-        image.save(beside, format="PNG")
+        pq.write_table(table, beside, row_group_size=parts.contents["group"], compression="zstd")
+
+
+def summarise(parts: Parts, stage: Stage, clusters: int) -> dict[str, Any]:
+    """Sizes, margins, agreement with labels, and which samples to show, in one pass over the assignment."""
+    classes = {name: index for index, name in enumerate(parts.contents["class_names"])}
+    sizes, margins = np.zeros(clusters, np.int64), np.zeros(clusters)
+    table = np.zeros((clusters, max(1, len(classes))), np.int64)
+    gallery: list[list[tuple[int, str, int]]] = [[] for _ in range(clusters)]
+    for name in parts.names:
+        assigned = read_assignment(stage, name)
+        cluster = assigned["cluster"].fill_null(-1).to_numpy()
+        keep = cluster >= 0
+        sizes += np.bincount(cluster[keep], minlength=clusters)
+        margins += np.bincount(cluster[keep], assigned["margin"].to_numpy()[keep], clusters)
+        if classes:
+            labels = np.array([classes.get(label, -1) if label else -1 for label in View(parts, name).labels])
+            np.add.at(table, (cluster[keep & (labels >= 0)], labels[keep & (labels >= 0)]), 1)
+        tickets = lottery(parts.ids(name), 0)
+        for index in range(clusters):
+            own = np.flatnonzero(cluster == index)
+            first = own[np.argsort(tickets[own], kind="stable")[:GALLERY]]
+            gallery[index] = sorted(
+                [*gallery[index], *((int(tickets[row]), name, int(row)) for row in first)]
+            )[:GALLERY]
+    if sizes.min() == 0:
+        empty = ", ".join(map(str, np.flatnonzero(sizes == 0)))
+        raise DataError(
+            f"no sample falls into cluster {empty}; ask for fewer clusters or change the assignment"
+        )
+    quality: dict[str, Any] = {"margins": (margins / sizes).tolist()}
+    if table.sum() and len(classes) > 1:
+        quality["nmi"] = kmeans.mutual_information(table)
+        quality["labels"] = table.tolist()
+    return {"sizes": sizes.tolist(), "quality": quality, "gallery": gallery}
+
+
+def read_assignment(stage: Stage, part: str) -> pa.Table:
+    """Id, cluster (null for dropped duplicates) and margin of a part's samples, row by row."""
+    with open_parquet(stage, assignment_name(part)) as file:
+        return file.read(use_threads=False)
+
+
+Unit = Sequence[tuple[str, int, slice]]
+
+
+def plan_units(parts: Parts) -> list[Unit]:
+    """All row groups in units that fit in memory, each drawn from all over the data."""
+    groups = list(parts.groups())
+    contents = parts.contents
+    count = max(-(-contents["bytes"] // UNIT_BYTES), -(-contents["rows"] // UNIT_ROWS), 1)
+    return [groups[number::count] for number in range(min(count, len(groups)))]
+
+
+def gather_unit(parts: Parts, unit: Unit, run: Run, number: int) -> None:
+    """Write the rows of a unit into one file per cluster: a function of data, assignment and unit."""
+    stage = run.partition
+    marker = stage.path / UNITS / f"unit-{number:05d}.json"
+    if marker.is_file():
+        return
+    table, cluster = read_unit(parts, unit, stage)
+    counts: dict[str, int] = {}
+    for index in np.unique(cluster[cluster >= 0]):
+        # By id, which is as good as at random: neighbours in a source are often alike.
+        own = table.take(pa.array(np.flatnonzero(cluster == index))).sort_by("id")
+        with replacing(run.cluster(int(index)).path / f"part-{number:05d}.parquet") as beside:
+            write_cluster_file(beside, own, parts.contents["group"])
+        counts[str(index)] = own.num_rows
+    write_json(marker, counts)
+
+
+def read_unit(parts: Parts, unit: Unit, stage: Stage) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Samples of a unit with their labels as numbers, and their clusters, -1 for those that do not count."""
+    classes = {name: index for index, name in enumerate(parts.contents["class_names"])}
+    tables, clusters = [], []
+    for name, group, _ in unit:
+        tables.append(parts.read_group(name, group))
+        with open_parquet(stage, assignment_name(name)) as file:
+            clusters.append(file.read_row_group(group, ["cluster"])["cluster"].fill_null(-1).to_numpy())
+    table = pa.concat_tables(tables)
+    labels = [None if label is None else classes[label] for label in table["label"].to_pylist()]
+    text = [name for name in TEXT_COLUMNS if name in table.column_names]
+    table = table.set_column(table.column_names.index("label"), "label", pa.array(labels, pa.int64()))
+    return table.select(["id", "sample", "label", "caption", *text]).combine_chunks(), np.concatenate(
+        clusters
+    )
+
+
+def _finish_clusters(
+    run: Run, parts: Parts, summary: dict[str, Any], units: int, made_from: dict[str, Any]
+) -> dict[str, Any]:
+    """Say of every cluster what is in it; what all have in common is returned."""
+    config, sizes = run.config.partition, summary["sizes"]
+    keys = ("kind", "shape", "dtype", "mean", "std", "group", "class_names", "text", "autoencoder", "preview")
+    shared = {
+        **{key: parts.contents[key] for key in keys},
+        "classes": len(parts.contents["class_names"]),
+        "clusters": config.clusters,
+        "priors": [size / sum(sizes) for size in sizes],
+    }
+    written = [read_json(run.partition.path / UNITS / f"unit-{number:05d}.json") for number in range(units)]
+    for cluster, rows in enumerate(sizes):
+        files = [
+            [f"part-{number:05d}.parquet", counts[str(cluster)]]
+            for number, counts in enumerate(written)
+            if str(cluster) in counts
+        ]
+        assert sum(count for _, count in files) == rows
+        own = {
+            "cluster": cluster,
+            "rows": rows,
+            "prior": shared["priors"][cluster],
+            "bytes": parts.contents["bytes"] * rows // max(1, parts.contents["rows"]),
+            "parts": files,
+        }
+        run.cluster(cluster).finish(made_from, [name for name, _ in files], {**shared, **own})
+    return {
+        **shared,
+        "rows": sum(sizes),
+        "method": config.method,
+        "features": parts.contents["features"],
+        "digests": [run.cluster(cluster).digest for cluster in range(config.clusters)],
+    }
+
+
+def draw_gallery(
+    parts: Parts, chosen: Sequence[tuple[int, str, int]], contents: dict[str, Any], path: Path
+) -> None:
+    """A square of pictures that shows what a cluster is about."""
+    stored = np.stack(list(_stored(parts, chosen)))
+    tiles = to_pixels(standardise(torch.from_numpy(stored), contents), contents)
+    if max(tiles.shape[1:3]) > TILE:
+        tiles = np.stack([_shrunk(tile) for tile in tiles])
+    columns = int(np.ceil(np.sqrt(len(tiles))))
+    with replacing(path) as beside:
+        pictures.sheet(tiles, columns).save(beside, format="PNG")
+
+
+def _stored(parts: Parts, chosen: Sequence[tuple[int, str, int]]) -> Iterator[NDArray[Any]]:
+    contents = parts.contents
+    for _, name, row in chosen:
+        group, within = divmod(row, contents["group"])
+        with open_parquet(parts.stage, name) as file:
+            raw = file.read_row_group(group, ["sample"])["sample"][within].as_py()
+        yield np.frombuffer(raw, contents["dtype"]).reshape(contents["shape"])
+
+
+def _shrunk(tile: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    image = Image.fromarray(tile[..., 0] if tile.shape[-1] == 1 else tile)
+    image.thumbnail((4 * TILE, TILE) if tile.shape[1] > tile.shape[0] else (TILE, TILE))
+    pixels = np.asarray(image)
+    return pixels[..., None] if pixels.ndim == 2 else pixels

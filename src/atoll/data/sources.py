@@ -1,196 +1,264 @@
-"""Where samples come from: one small interface over embedded sets, folders and arrays."""
+"""Where samples come from: embedded sets, folders, arrays, Parquet, tars, Hub datasets."""
 
-import hashlib
+import csv
+import gzip
 import io
+import json
+import struct
 import zipfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from atoll.config import DataConfig
 from atoll.data import pictures
+from atoll.data.containers import HubSource, ParquetSource, TarSource
+from atoll.data.samples import (
+    CAPTION_FIELDS,
+    LABEL_FIELDS,
+    SAMPLE_FIELDS,
+    Array,
+    Kind,
+    Sample,
+    Shaper,
+    Skipped,
+    Source,
+    choose_field,
+    label_text,
+)
 from atoll.errors import DataError
 from atoll.runs import digest, file_digest
 
-Kind = Literal["image", "series", "video"]
-Array = NDArray[Any]
-
 EMBEDDED = {"fashion-5k": Path(__file__).with_name("fashion-5k.npz")}
-PIECE = 32_768
-"""Samples in a piece of a source that can be read from anywhere."""
 HASH_LIMIT = 256 * 2**20
 """Sources up to this many bytes are known by their contents, larger ones by names, sizes and times."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One sample as the run will see it."""
-
-    name: str
-    """Where it came from, for people."""
-    values: Array
-    """(channels, *grid), uint8 or float32."""
-    label: str | None = None
-    caption: str | None = None
-
-    @cached_property
-    def id(self) -> bytes:
-        """The sha256 of its values, so that equal samples have equal ids wherever they come from."""
-        head = f"{self.values.dtype} {self.values.shape} ".encode()
-        return hashlib.sha256(head + np.ascontiguousarray(self.values).tobytes()).digest()
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A sample that could not be used, and why."""
-
-    name: str
-    reason: str
-
-
-class Source(Protocol):
-    """Samples in a fixed order, in pieces that can be read independently and from any position."""
-
-    kind: Kind
-    class_names: tuple[str, ...]
-    """Labels in their order where the source knows it; else empty, and labels are sorted."""
-
-    @property
-    def pieces(self) -> int:
-        """Into how many pieces the source falls."""
-        ...
-
-    @property
-    def identity(self) -> str:
-        """A digest that changes when the samples do."""
-        ...
-
-    def read(self, piece: int, start: int = 0) -> Iterator[Sample | Skipped]:
-        """The samples of one piece, beginning at position `start` of it."""
-        ...
+IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def open_source(config: DataConfig) -> Source:
     """Find out what `data.source` names, and open it."""
     if config.source in EMBEDDED:
         return ArraySource.of_npz(EMBEDDED[config.source], config)
-    path = Path(config.source).expanduser()
+    if config.source.startswith("hub:"):
+        return HubSource(config.source.removeprefix("hub:"), config)
+    files = find_files(config.source)
+    root = Path(config.source).expanduser()
+    if root.is_dir() and any(file.suffix.lower() in pictures.SUFFIXES for file in files):
+        return FolderSource(root, files, config)
+    for fits, opened in (
+        (lambda file: file.name.endswith((".tar", ".tar.gz", ".tgz")), TarSource),
+        (lambda file: file.suffix == ".parquet", ParquetSource),
+        (lambda file: "idx" in file.name and "ubyte" in file.name, ArraySource.of_idx),
+        (lambda file: file.suffix == ".npz", ArraySource.of_one),
+        (lambda file: file.suffix == ".npy", ArraySource.of_one),
+    ):
+        fitting = [file for file in files if fits(file)]
+        if fitting:
+            return opened(fitting, config, identity_of_files(fitting))
+    raise DataError(
+        f"data.source '{config.source}' holds nothing of a known kind; give images "
+        f"({', '.join(_suffixes())}), .npz, .npy, idx, .parquet or .tar"
+    )
+
+
+def find_files(source: str) -> list[Path]:
+    """All files that a path or a pattern names, in the order of their names."""
+    path = Path(source).expanduser()
     if path.is_dir():
-        return FolderSource(path, config)
-    if path.suffix == ".npz" and path.is_file():
-        return ArraySource.of_npz(path, config)
-    names = ", ".join(sorted(EMBEDDED))
-    if not path.exists():
-        raise DataError(
-            f"data.source '{config.source}' is neither an embedded set ({names}) nor an existing path; "
-            "give one of these"
-        )
-    raise DataError(f"data.source '{config.source}' is of no known kind; give an .npz file or a folder")
+        found = (file for file in path.rglob("*") if file.is_file() and not _hidden(file.relative_to(path)))
+        return sorted(found, key=lambda file: file.relative_to(path).as_posix())
+    if path.is_file():
+        return [path]
+    if any(letter in path.name for letter in "*?[") and path.parent.is_dir():
+        return sorted(path.parent.glob(path.name))
+    raise DataError(
+        f"data.source '{source}' is neither an embedded set ({', '.join(sorted(EMBEDDED))}) nor an existing "
+        "path; correct the name"
+    )
+
+
+def identity_of_files(files: Sequence[Path], root: Path | None = None) -> str:
+    """A digest of files: of their contents, or beyond 256 MiB of their sizes and times."""
+    facts = [(file.relative_to(root).as_posix() if root else file.name, file.stat()) for file in files]
+    if sum(stat.st_size for _, stat in facts) <= HASH_LIMIT:
+        return digest([(name, file_digest(file)) for (name, _), file in zip(facts, files, strict=True)])
+    return digest([(name, stat.st_size, stat.st_mtime_ns) for name, stat in facts])
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith((".", "__MACOSX")) for part in path.parts)
+
+
+def _suffixes() -> list[str]:
+    return sorted(suffix.removeprefix(".") for suffix in pictures.SUFFIXES)
 
 
 class FolderSource:
-    """Images in a folder; sub-folders, if there are any, are the labels."""
+    """Images in a folder; sub-folders are labels, side-car .txt files or a metadata table have captions."""
 
     kind: Kind = "image"
 
-    def __init__(self, path: Path, config: DataConfig) -> None:
-        self.path = path
-        self.files = sorted(
-            (file for file in path.rglob("*") if file.suffix.lower() in pictures.SUFFIXES),
-            key=lambda file: file.relative_to(path).as_posix(),
-        )
-        if not self.files:
-            raise DataError(
-                f"data.source '{path}' holds no images ({', '.join(sorted(pictures.SUFFIXES))}); "
-                "give a folder that does"
-            )
-        self.class_names = tuple(sorted({label for file in self.files if (label := self._label(file))}))
-        self.shaper = pictures.Shaper(config, (file.read_bytes for file in self.files))
-
-    def _label(self, file: Path) -> str | None:
-        folders = file.relative_to(self.path).parts[:-1]
-        return "/".join(folders) if folders else None
+    def __init__(self, root: Path, files: Sequence[Path], config: DataConfig) -> None:
+        self.root, self.piece = root, config.part
+        self.files = [file for file in files if file.suffix.lower() in pictures.SUFFIXES]
+        self.rows: int | None = len(self.files)
+        self.said = read_metadata([file for file in files if file.name in METADATA], config)
+        self.others = [file for file in files if file.suffix == ".txt" or file.name in METADATA]
+        self.class_names: tuple[str, ...] = ()
+        self.shaper = Shaper(config, (file.read_bytes for file in self.files), str(root))
 
     @property
     def pieces(self) -> int:
         """Into how many pieces the source falls."""
-        return -(-len(self.files) // PIECE)
+        return -(-len(self.files) // self.piece)
 
     @property
     def identity(self) -> str:
         """A digest of names and contents."""
-        return identity_of_files(self.files, self.path)
+        return identity_of_files([*self.files, *self.others], self.root)
 
     def read(self, piece: int, start: int = 0) -> Iterator[Sample | Skipped]:
         """The samples of one piece, beginning at position `start` of it."""
-        for file in self.files[piece * PIECE + start : (piece + 1) * PIECE]:
-            name = file.relative_to(self.path).as_posix()
+        for file in self.files[piece * self.piece + start : (piece + 1) * self.piece]:
+            name = file.relative_to(self.root).as_posix()
             try:
-                values = self.shaper.decode(file.read_bytes())
+                yield Sample(name, self.shaper.values(file.read_bytes()), *self._said_of(file))
             except (pictures.PictureError, OSError) as error:
                 yield Skipped(name, str(error))
-            else:
-                yield Sample(name, values, self._label(file))
+
+    def _said_of(self, file: Path) -> tuple[str | None, str | None]:
+        """Label and caption of a file."""
+        if self.said is not None:
+            return self.said.get(file.resolve(), (None, None))
+        beside = file.with_suffix(".txt")
+        caption = beside.read_text(encoding="utf-8", errors="replace").strip() if beside.is_file() else None
+        return "/".join(file.relative_to(self.root).parts[:-1]) or None, caption
+
+
+METADATA = frozenset({"metadata.csv", "metadata.jsonl"})
+
+
+def read_metadata(
+    tables: Sequence[Path], config: DataConfig
+) -> dict[Path, tuple[str | None, str | None]] | None:
+    """Label and caption of each file that a table in the Hub's convention names; None without a table."""
+    if not tables:
+        return None
+    said: dict[Path, tuple[str | None, str | None]] = {}
+    for table in tables:
+        rows = read_rows(table)
+        if not rows or "file_name" not in rows[0]:
+            raise DataError(f"{table} has no column 'file_name'; add it, or remove the table")
+        names = list(rows[0])
+        label = choose_field(names, config.label_field, LABEL_FIELDS, "label_field")
+        caption = choose_field(names, config.caption_field, CAPTION_FIELDS, "caption_field")
+        for row in rows:
+            file = (table.parent / row["file_name"]).resolve()
+            said[file] = (
+                label_text(row.get(label)) if label else None,
+                row.get(caption) if caption else None,
+            )
+    return said
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a .csv or .jsonl file."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".csv":
+            return list(csv.DictReader(io.StringIO(text)))
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read ({error}); repair it") from None
 
 
 class ArraySource:
-    """Samples that lie in one array."""
+    """Samples that lie in arrays."""
 
-    def __init__(self, values: Array, labels: Sequence[str] | None, config: DataConfig, name: str) -> None:
-        self.name = name
-        self.values = values
-        self.labels = labels
+    def __init__(
+        self, values: Array, said: Mapping[str, Any], config: DataConfig, name: str, identity: str
+    ) -> None:
+        if len(values) == 0:
+            raise DataError(f"{name} holds no samples; give one that does")
+        for what, column in said.items():
+            if len(column) != len(values):
+                raise DataError(f"{name}: {len(values)} samples but {len(column)} {what}; give as many")
+        self.name, self.piece, self.identity = name, config.part, identity
+        self.array = values
+        self.rows: int | None = len(values)
+        self.labels, self.captions = said.get("labels"), said.get("captions")
         self.class_names: tuple[str, ...] = ()
-        self.kind: Kind = "image"
-        self.file: Path | None = None
-        self.shaper = pictures.Shaper(config, ())
+        self.shaper = Shaper(config, [partial(np.asarray, values[0])], name)
+        self.kind = self.shaper.kind
 
     @classmethod
     def of_npz(cls, path: Path, config: DataConfig) -> "ArraySource":
-        """Open an .npz file that holds `images` and perhaps `labels` and `class_names`."""
+        """Open an .npz file of samples and perhaps labels, class_names and captions."""
         arrays = load_npz(path)
-        values = arrays.get("images")
-        if values is None:
-            raise DataError(f"{path} holds {', '.join(sorted(arrays))} but no 'images'; rename the array")
-        if values.dtype != np.uint8 or values.ndim not in (3, 4) or len(values) == 0:
-            raise DataError(
-                f"{path}: images are {values.dtype} of shape {values.shape}; give uint8 "
-                "of shape (n, height, width) or (n, height, width, channels)"
-            )
-        names = [str(name) for name in arrays.get("class_names", np.zeros(0, dtype="<U1"))]
-        labels = None
-        if "labels" in arrays:
-            if len(arrays["labels"]) != len(values):
-                raise DataError(
-                    f"{path}: {len(values)} images but {len(arrays['labels'])} labels; give as many"
-                )
-            labels = [names[int(label)] if names else str(label) for label in arrays["labels"]]
-        source = cls(values[..., None] if values.ndim == 3 else values, labels, config, path.name)
-        source.class_names = tuple(names)
-        source.file = path
+        names = list(arrays)
+        large = [name for name in names if arrays[name].ndim > 1 and arrays[name].dtype.kind in "uif"]
+        usual = (*SAMPLE_FIELDS, *(large if len(large) == 1 else ()))
+        field = choose_field(names, config.sample_field, usual, "sample_field")
+        if field is None or arrays[field].ndim < 2:
+            raise DataError(f"{path} holds {', '.join(sorted(names))}; name the samples by data.sample_field")
+        class_names = tuple(str(name) for name in arrays.get("class_names", ()))
+        said: dict[str, list[Any]] = {}
+        label = choose_field(names, config.label_field, LABEL_FIELDS, "label_field")
+        if label is not None:
+            said["labels"] = [label_text(value, class_names) for value in arrays[label].tolist()]
+        caption = choose_field(names, config.caption_field, CAPTION_FIELDS, "caption_field")
+        if caption is not None:
+            said["captions"] = [str(value) for value in arrays[caption].tolist()]
+        source = cls(arrays[field], said, config, path.name, identity_of_files([path]))
+        source.class_names = class_names if label is not None else ()
         return source
+
+    @classmethod
+    def of_one(cls, files: Sequence[Path], config: DataConfig, identity: str) -> "ArraySource":
+        """Open one .npz or .npy file; the latter stays on disk, so it may be larger than memory."""
+        if len(files) > 1:
+            raise DataError(f"{files[0].parent} holds {len(files)} {files[0].suffix} files; name one of them")
+        if files[0].suffix == ".npz":
+            return cls.of_npz(files[0], config)
+        try:
+            values = np.load(files[0], mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise DataError(
+                f"{files[0]} cannot be read ({error}); give an .npy file of plain numbers"
+            ) from None
+        return cls(values, {}, config, files[0].name, identity)
+
+    @classmethod
+    def of_idx(cls, files: Sequence[Path], config: DataConfig, identity: str) -> "ArraySource":
+        """Open MNIST-style idx files; images have their labels in a file of the same name."""
+        found = [file for file in files if "idx1" not in file.name]
+        values = np.concatenate([read_idx(file) for file in found]) if found else np.zeros((0, 1, 1))
+        beside = [file.with_name(file.name.replace("images-idx3", "labels-idx1")) for file in found]
+        said = {}
+        if found and all(file.is_file() and file not in found for file in beside):
+            said["labels"] = [str(value) for file in beside for value in read_idx(file).tolist()]
+            identity = identity_of_files([*found, *beside])
+        return cls(values, said, config, files[0].name, identity)
 
     @property
     def pieces(self) -> int:
         """Into how many pieces the source falls."""
-        return -(-len(self.values) // PIECE)
-
-    @property
-    def identity(self) -> str:
-        """A digest of the file."""
-        assert self.file is not None
-        return identity_of_files([self.file], self.file.parent)
+        return -(-len(self.array) // self.piece)
 
     def read(self, piece: int, start: int = 0) -> Iterator[Sample | Skipped]:
         """The samples of one piece, beginning at position `start` of it."""
-        for row in range(piece * PIECE + start, min((piece + 1) * PIECE, len(self.values))):
-            values = self.shaper.shape(self.values[row])
-            yield Sample(f"{self.name}[{row}]", values, self.labels[row] if self.labels else None)
+        for row in range(piece * self.piece + start, min((piece + 1) * self.piece, len(self.array))):
+            name = f"{self.name}[{row}]"
+            try:
+                values = self.shaper.values(self.array[row])
+            except pictures.PictureError as error:
+                yield Skipped(name, str(error))
+            else:
+                label = self.labels[row] if self.labels is not None else None
+                yield Sample(name, values, label, self.captions[row] if self.captions is not None else None)
 
 
 def load_npz(path: Path) -> dict[str, Array]:
@@ -198,13 +266,23 @@ def load_npz(path: Path) -> dict[str, Array]:
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError, AttributeError) as error:
         raise DataError(f"{path} cannot be read ({error}); give an .npz file of plain arrays") from None
 
 
-def identity_of_files(files: Sequence[Path], root: Path) -> str:
-    """A digest of files: of their contents, or beyond 256 MiB of their sizes and times."""
-    facts = [(file.relative_to(root).as_posix(), file.stat()) for file in files]
-    if sum(stat.st_size for _, stat in facts) <= HASH_LIMIT:
-        return digest([(name, file_digest(file)) for (name, _), file in zip(facts, files, strict=True)])
-    return digest([(name, stat.st_size, stat.st_mtime_ns) for name, stat in facts])
+def read_idx(path: Path) -> Array:
+    """The array of an idx file, gzipped or not."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            zero, kind, rank = struct.unpack(">HBB", file.read(4))
+            if zero or kind not in IDX_TYPES:
+                raise ValueError("its first bytes are not those of an idx file")
+            shape = struct.unpack(f">{rank}I", file.read(4 * rank))
+            dtype = np.dtype(IDX_TYPES[kind])
+            wanted = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            raw = file.read(wanted)
+            if len(raw) != wanted:
+                raise ValueError(f"it ends after {len(raw)} of {wanted} bytes")
+    except (OSError, ValueError, EOFError, struct.error) as error:
+        raise DataError(f"{path} cannot be read ({error}); give a whole idx file") from None
+    return np.frombuffer(raw, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)

@@ -17,41 +17,67 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atoll.errors import CorruptError, DataError, IsolationError
+from atoll.data import seal, text
+from atoll.data.seal import sealed as sealed
+from atoll.data.text import TextStates
+from atoll.data.values import standardise
+from atoll.data.values import to_pixels as to_pixels
+from atoll.data.values import to_values as to_values
+from atoll.errors import CorruptError, DataError
 from atoll.runs import Stage, file_digest
 
 GROUP = 500
-"""Rows of a Parquet row group: what is read at once."""
+"""Rows of a Parquet row group, which is what is read at once; fewer where rows are large."""
+GROUP_BYTES = 32 * 2**20
 MEMORY = 256 * 2**20
 """Bytes of samples that a reader holds in memory at once."""
 AHEAD = 4
 """Batches that are made ready before they are asked for."""
 
-CLUSTER_SCHEMA = [
-    pa.field("id", pa.binary(32)),
-    pa.field("label", pa.int64()),
-    pa.field("caption", pa.string()),
-    pa.field("sha256", pa.binary(32)),
-]
-
-_allowed: frozenset[Path] | None = None
+TEXT_COLUMNS = ("tokens", "pooled")
 
 
-@contextlib.contextmanager
-def sealed(*stages: Stage) -> Iterator[None]:
-    """Let nothing but these stages be opened in this process for a while."""
-    global _allowed
-    before, _allowed = _allowed, frozenset(stage.path.resolve() for stage in stages)
-    try:
-        yield
-    finally:
-        _allowed = before
+def group_rows(row_bytes: int) -> int:
+    """Rows of a row group, for rows of this size."""
+    return min(GROUP, max(1, GROUP_BYTES // max(1, row_bytes)))
+
+
+def cluster_schema(sample_bytes: int, *, with_text: bool) -> pa.Schema:
+    """The columns of a cluster's files."""
+    fields = [
+        pa.field("id", pa.binary(32)),
+        pa.field("sample", pa.binary(sample_bytes)),
+        pa.field("label", pa.int64()),
+        pa.field("caption", pa.string()),
+        *(pa.field(name, pa.binary()) for name in TEXT_COLUMNS if with_text),
+        pa.field("sha256", pa.binary(32)),
+    ]
+    return pa.schema(fields)
+
+
+def row_digest(row: Mapping[str, Any]) -> bytes:
+    """The sha256 of one row: the sample and all that is said about it, each with its length before it."""
+    state = hashlib.sha256()
+    for name in ("sample", "label", "caption", *TEXT_COLUMNS):
+        value = row.get(name)
+        raw = value if isinstance(value, bytes) else b"" if value is None else str(value).encode()
+        state.update(f"{name} {-1 if value is None else len(raw)} ".encode())
+        state.update(raw)
+    return state.digest()
+
+
+def write_cluster_file(path: Path, table: pa.Table, group: int) -> None:
+    """Write rows with their hashes; equal rows give equal bytes."""
+    names = [name for name in table.column_names if name != "id"]
+    rows = zip(*(table[name].to_pylist() for name in names), strict=True)
+    hashes = [row_digest(dict(zip(names, row, strict=True))) for row in rows]
+    table = table.append_column(pa.field("sha256", pa.binary(32)), pa.array(hashes, pa.binary(32)))
+    pq.write_table(table, path, row_group_size=group, compression="zstd", use_dictionary=False)
 
 
 def open_parquet(stage: Stage, name: str, expected: str | None = None) -> pq.ParquetFile:
-    """The one door to samples at rest: seal and, where a digest is expected, contents are checked."""
-    if _allowed is not None and stage.path.resolve() not in _allowed:
-        raise IsolationError(f"{stage.path} belongs to another job; a job may read only its own samples")
+    """The one door to samples at rest: the seal is checked and, where a digest is given, the contents."""
+    seal.check(stage.path)
     path = stage.path / name
     advice = f"delete {stage.path} and run the same command again"
     if not path.is_file():
@@ -64,12 +90,6 @@ def open_parquet(stage: Stage, name: str, expected: str | None = None) -> pq.Par
         raise CorruptError(f"{path} cannot be read ({str(error).splitlines()[0]}); {advice}") from None
 
 
-def row_digest(sample: bytes, label: int | None, caption: str | None) -> bytes:
-    """The sha256 of one row: its sample and all that is said about it."""
-    head = f"{len(sample)} {label} {caption is not None} ".encode()
-    return hashlib.sha256(head + sample + (caption or "").encode()).digest()
-
-
 @dataclass(frozen=True)
 class Batch:
     """What one training step is given."""
@@ -77,9 +97,11 @@ class Batch:
     x_0: Tensor
     """(batch, channels, *grid), float32, in [-1, 1] or standardised."""
     label: Tensor | None
-    """(batch,), int64; None where samples have no labels."""
+    """(batch,), int64, -1 where a sample has none; None where no sample has one."""
     cluster: Tensor
     """(batch,), int64."""
+    text: TextStates | None = None
+    """States of the captions, where the recipe names a text encoder."""
 
 
 @dataclass(frozen=True)
@@ -92,36 +114,32 @@ class _Group:
     rows: int
 
 
-@dataclass(frozen=True)
 class _Block:
-    """Rows in memory."""
+    """Rows in memory, column by column."""
 
-    sample: NDArray[Any]
-    label: NDArray[np.int64]
-    cluster: NDArray[np.int64]
+    def __init__(self, columns: Mapping[str, NDArray[Any]]) -> None:
+        self.columns = columns
 
     def __len__(self) -> int:
-        return len(self.sample)
+        return len(self.columns["sample"])
 
-    def take(self, rows: NDArray[np.int64]) -> "_Block":
-        return _Block(self.sample[rows], self.label[rows], self.cluster[rows])
+    def take(self, rows: NDArray[np.int64] | slice) -> "_Block":
+        return _Block({name: column[rows] for name, column in self.columns.items()})
 
     @staticmethod
     def join(blocks: Sequence["_Block"]) -> "_Block":
         if len(blocks) == 1:
             return blocks[0]
-        return _Block(*(np.concatenate([getattr(block, name) for block in blocks]) for name in _COLUMNS))
-
-
-_COLUMNS = ("sample", "label", "cluster")
+        names = blocks[0].columns
+        return _Block({name: np.concatenate([block.columns[name] for block in blocks]) for name in names})
 
 
 class Reader:
     """Endless shuffled batches of one cluster, or of several together.
 
-    Batch number s is a function of files, seed and s alone: every sample comes once per epoch, in an
-    order that depends on (seed, epoch), and batches run over the borders of epochs. What fits is held in
-    memory and shuffled as a whole; otherwise row groups are shuffled, and rows within a window of groups.
+    Batch number s is a function of files, seed and s alone: every sample comes once per epoch, in an order
+    that depends on (seed, epoch), and batches run over the borders of epochs. What fits is held in memory and
+    shuffled as a whole; otherwise row groups are shuffled, and rows within a window of groups.
     """
 
     def __init__(self, stages: Sequence[Stage], batch: int, seed: int, *, memory: int = MEMORY) -> None:
@@ -134,18 +152,21 @@ class Reader:
         self.priors: tuple[float, ...] = tuple(self.contents["priors"])
         self.rows: int = sum(record["contents"]["rows"] for record in self._records)
         for stage, record in zip(self._stages, self._records, strict=True):
-            if record["contents"]["shape"] != self.contents["shape"]:
-                raise DataError(f"{stage.path} holds samples of another shape than {self._stages[0].path}")
+            if any(
+                record["contents"][name] != self.contents[name] for name in ("shape", "dtype", "mean", "std")
+            ):
+                raise DataError(
+                    f"{stage.path} holds other samples than {self._stages[0].path}; partition again"
+                )
         self._batch, self._seed = batch, seed
         self._dtype = np.dtype(self.contents["dtype"])
         self._groups = list(self._all_groups())
-        row_bytes = int(np.prod(self.shape)) * self._dtype.itemsize
-        self._whole = self.rows * row_bytes <= memory
-        self._per_window = max(
-            1, memory // (2 * GROUP * row_bytes)
-        )  # two windows are held: this and the next
+        total = sum(record["contents"]["bytes"] for record in self._records)
+        self._whole = total <= memory
+        # Two windows are held at a time: the one that is read from and the next.
+        self._per_window = max(1, memory * len(self._groups) // (2 * max(1, total)))
         self._everything: _Block | None = None
-        self._verified: set[tuple[int, str]] = set()
+        self._verified_files: set[tuple[int, str]] = set()
         self._verified_groups: set[_Group] = set()
 
     def batches(self, start_step: int = 0) -> Generator[Batch, None, None]:
@@ -193,16 +214,17 @@ class Reader:
                 used = 0
                 while len(block) - used >= self._batch - held:
                     take = self._batch - held
-                    waiting.append(block.take(np.arange(used, used + take)))
+                    waiting.append(block.take(slice(used, used + take)))
                     yield self._to_batch(_Block.join(waiting))
                     used, held, waiting = used + take, 0, []
                 if used < len(block):
-                    waiting.append(block.take(np.arange(used, len(block))))
+                    waiting.append(block.take(slice(used, None)))
                     held += len(block) - used
 
     def _shuffled(self, position: int) -> Generator[_Block, None, None]:
         """Rows from a position on, endlessly, in shuffled blocks no larger than a few batches."""
-        with ThreadPoolExecutor(1) as pool:
+        step = 4 * self._batch
+        with ThreadPoolExecutor(1, "atoll-reader") as pool:
             places = self._places(position)
             epoch, window, skip, groups = next(places)
             upcoming = pool.submit(self._load, groups)
@@ -211,7 +233,6 @@ class Reader:
                 order = generator(self._seed, epoch, window).permutation(len(block))[skip:]
                 epoch, window, skip, groups = next(places)
                 upcoming = pool.submit(self._load, groups)
-                step = 4 * self._batch
                 for start in range(0, len(order), step):
                     yield block.take(order[start : start + step])
                 del block  # before the next is asked for: never three windows in memory
@@ -225,7 +246,7 @@ class Reader:
                 if offset < rows:
                     yield epoch, window, offset, groups
                 offset = max(0, offset - rows)
-            epoch, offset = epoch + 1, 0
+            epoch += 1
 
     def _windows(self, epoch: int) -> list[tuple[_Group, ...]]:
         """The windows of an epoch, each with about the natural share of every cluster."""
@@ -236,15 +257,17 @@ class Reader:
         owner = np.array([group.stage for group in self._groups])
         for stage in range(len(self._stages)):
             own = np.flatnonzero(owner == stage)
+            # The i-th of n groups, shuffled, comes at about i/n of the epoch: so for every cluster alike.
             keys[random.permutation(own)] = (np.arange(len(own)) + random.random(len(own))) / max(1, len(own))
         order = [self._groups[index] for index in np.argsort(keys, kind="stable")]
         return [tuple(order[at : at + self._per_window]) for at in range(0, len(order), self._per_window)]
 
     def _all_groups(self) -> Iterator[_Group]:
         for stage, record in enumerate(self._records):
+            size = record["contents"]["group"]
             for name, rows in record["contents"]["parts"]:
-                for index in range(-(-rows // GROUP)):
-                    yield _Group(stage, name, index, min(GROUP, rows - index * GROUP))
+                for index in range(-(-rows // size)):
+                    yield _Group(stage, name, index, min(size, rows - index * size))
 
     def _load(self, groups: tuple[_Group, ...]) -> _Block:
         """Read row groups; a set that fits in memory is read once."""
@@ -259,39 +282,46 @@ class Reader:
         return block
 
     def _load_file(self, stage: int, name: str, groups: list[_Group]) -> _Block:
-        contents = self._records[stage]["contents"]
-        known = (stage, name) in self._verified
-        expected = None if known else self._records[stage]["files"][name]
+        record = self._records[stage]
+        expected = None if (stage, name) in self._verified_files else record["files"][name]
+        columns = ["sample", "label", *(TEXT_COLUMNS if record["contents"].get("text") else ())]
+        first = not self._verified_groups.issuperset(groups)
         with open_parquet(self._stages[stage], name, expected) as file:
-            table = file.read_row_groups([group.index for group in groups], use_threads=False)
-        self._verified.add((stage, name))
-        self._verify_rows(stage, name, groups, table)
-        rows = table.num_rows
-        raw = np.concatenate([_fixed(chunk) for chunk in table["sample"].chunks])
-        label = table["label"].fill_null(-1).to_numpy()
-        return _Block(
-            raw.view(self._dtype).reshape(rows, *self.shape),
-            label,
-            np.full(rows, contents["cluster"], np.int64),
-        )
+            wanted = None if first else columns
+            table = file.read_row_groups([group.index for group in groups], wanted, use_threads=False)
+        self._verified_files.add((stage, name))
+        if first:
+            self._verify_rows(self._stages[stage], name, table)
+            self._verified_groups.update(groups)
+        block = {column: _to_numpy(table[column]) for column in columns}
+        block["sample"] = block["sample"].view(self._dtype).reshape(table.num_rows, *self.shape)
+        block["cluster"] = np.full(table.num_rows, record["contents"]["cluster"], np.int64)
+        return _Block(block)
 
-    def _verify_rows(self, stage: int, name: str, groups: list[_Group], table: pa.Table) -> None:
-        """Check the hash of every row the first time that it is used."""
-        if self._verified_groups.issuperset(groups):
-            return
-        columns = [table[column].to_pylist() for column in ("sample", "label", "caption", "sha256")]
-        for sample, label, caption, expected in zip(*columns, strict=True):
-            if row_digest(sample, label, caption) != expected:
-                path = self._stages[stage].path
+    @staticmethod
+    def _verify_rows(stage: Stage, name: str, table: pa.Table) -> None:
+        """Check the hash of every row, the first time that it is used."""
+        for row in table.to_pylist():
+            if row_digest(row) != row["sha256"]:
                 raise CorruptError(
-                    f"{path / name} holds a damaged row; delete {path} and run the same command again"
+                    f"{stage.path / name} holds a damaged row ({row['id'].hex()[:12]}); "
+                    f"delete {stage.path} and run the same command again"
                 )
-        self._verified_groups.update(groups)
 
     def _to_batch(self, block: _Block) -> Batch:
-        x_0 = standardise(torch.from_numpy(block.sample), self.contents)
-        label = torch.from_numpy(block.label) if self.classes else None
-        return Batch(x_0, label, torch.from_numpy(block.cluster))
+        columns = block.columns
+        states = None
+        if "tokens" in columns:
+            about = self.contents["text"]
+            states = text.from_rest(
+                list(columns["tokens"]), list(columns["pooled"]), about["tokens"], about["width"]
+            )
+        return Batch(
+            standardise(torch.from_numpy(columns["sample"]), self.contents),
+            torch.from_numpy(columns["label"]) if self.classes else None,
+            torch.from_numpy(columns["cluster"]),
+            states,
+        )
 
 
 def generator(*key: int) -> np.random.Generator:
@@ -299,30 +329,17 @@ def generator(*key: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
 
 
-def standardise(raw: Tensor, contents: Mapping[str, Any]) -> Tensor:
-    """Stored values as a network sees them: (value - mean) / std, by channel."""
-    mean, std = (_per_channel(contents[name], raw.ndim) for name in ("mean", "std"))
-    return raw.to(torch.float32).sub_(mean).div_(std)
+def _to_numpy(column: pa.ChunkedArray) -> NDArray[Any]:
+    """A column as an array: numbers as int64, fixed-size binary as rows of bytes, the rest as objects."""
+    if pa.types.is_integer(column.type):
+        return np.asarray(column.fill_null(-1).to_numpy(), dtype=np.int64)
+    if pa.types.is_fixed_size_binary(column.type):
+        return np.concatenate([fixed_bytes(chunk) for chunk in column.chunks])
+    return np.array(column.to_pylist(), dtype=object)
 
 
-def to_values(x: Tensor, contents: Mapping[str, Any]) -> Tensor:
-    """The inverse of `standardise`, in float32."""
-    mean, std = (_per_channel(contents[name], x.ndim).to(x.device) for name in ("mean", "std"))
-    return x.detach().to(torch.float32) * std + mean
-
-
-def to_pixels(x: Tensor, contents: Mapping[str, Any]) -> NDArray[np.uint8]:
-    """Pictures (n, height, width, channels) of samples."""
-    values = to_values(x, contents).cpu().round().clamp(0, 255).to(torch.uint8)
-    return values.movedim(1, -1).contiguous().numpy()
-
-
-def _per_channel(values: Sequence[float], rank: int) -> Tensor:
-    return torch.tensor(values, dtype=torch.float32).reshape(1, -1, *[1] * (rank - 2))
-
-
-def _fixed(chunk: pa.Array) -> NDArray[np.uint8]:
-    """The bytes of a column of fixed-size binary, one row each, without a copy."""
+def fixed_bytes(chunk: pa.Array) -> NDArray[np.uint8]:
+    """The bytes of an array of fixed-size binary, one row each, without a copy."""
     width = chunk.type.byte_width
-    buffer = np.frombuffer(chunk.buffers()[1], np.uint8)
+    buffer = np.frombuffer(chunk.buffers()[1], np.uint8) if len(chunk) else np.zeros(0, np.uint8)
     return buffer[chunk.offset * width : (chunk.offset + len(chunk)) * width].reshape(len(chunk), width)

@@ -26,7 +26,7 @@ SIGNAL_FLOOR = 0.02
 NOISE_FLOOR = 1e-3
 """Data predictions are read off down to this t: their errors grow by 1 / t."""
 MIN_SNR = 5.0
-"""γ of the min-SNR weighting (Hang et al. 2023, §4)."""
+"""γ of the min-SNR weighting (Hang et al. 2023, arXiv 2303.09556)."""
 WEIGHT_LIMIT = 100.0
 """The largest factor by which a weighting changes a loss; without one some have no finite mean."""
 
@@ -40,7 +40,7 @@ def form(prediction: str, alpha: Times, sigma: Times) -> tuple[Times, Times]:
 
 
 def target(prediction: str, alpha: Times, sigma: Times, x_0: Samples, noise: Samples) -> Samples:
-    """What a network is to predict: a x_0 + b noise."""
+    """What a network is to predict: a x_0 + b noise (DDPM eq. 14; DDM eq. 6)."""
     if prediction == "velocity":
         return path.velocity(x_0, noise)
     a, b = form(prediction, alpha, sigma)
@@ -48,7 +48,7 @@ def target(prediction: str, alpha: Times, sigma: Times, x_0: Samples, noise: Sam
 
 
 def reach(prediction: str, along: Path) -> tuple[float, float]:
-    """The times t for which a prediction on a path gives the velocity; nearer the ends its errors explode."""
+    """The times t at which a prediction gives the velocity; beyond them errors explode (HDDM prop. 1)."""
     low, high = along.reach
     if prediction == "noise":
         high = min(high, 1 - SIGNAL_FLOOR)
@@ -61,7 +61,8 @@ def to_velocity(prediction: str, along: Path, predicted: Samples, x_t: Samples, 
     """The linear-path velocity E[noise - x_0 | x_t] of a prediction made at the matched state.
 
     With x = s x_t, α = s (1 - t), σ = s t for the path's scale s, solving for x_0 and noise gives
-    v = (y - (a + b) x_t) / ((1 - t) b - t a): for every path the same (HDDM §3.2 has the linear one).
+    v = (y - (a + b) x_t) / ((1 - t) b - t a): for every path the same
+    (Diff2Flow, arXiv 2506.02221, has it for noise and v).
     """
     if prediction == "velocity":
         return predicted
@@ -84,13 +85,13 @@ def loss(
     x_0: Samples,
     noise: Samples,
 ) -> Times:
-    """The natural loss of a prediction, mean |y - (a x_0 + b noise)|² per sample, times its weighting."""
+    """The natural loss of a prediction, mean |y - (a x_0 + b noise)|² per sample (DDPM eq. 14), weighted."""
     error = _mean_square(predicted - target(prediction, alpha, sigma, x_0, noise))
     return error if weighting == "uniform" else weight(weighting, prediction, alpha, sigma) * error
 
 
 def implicit_weight(prediction: str, alpha: Times, sigma: Times) -> Times:
-    """The weight of |error of x_0|² in the natural loss of a prediction (HDDM proposition 1).
+    """The weight of |error of x_0|² in the natural loss of a prediction (HDDM prop. 1).
 
     At a fixed state α δx_0 + σ δnoise = 0, so δy = (a - b α / σ) δx_0. Noise α² / σ², data 1, v 1 / σ² on a
     variance-preserving path, velocity (α + σ)² / σ², which is 1 / σ² on the linear path.
@@ -103,7 +104,7 @@ def weight(weighting: str, prediction: str, alpha: Times, sigma: Times) -> Times
     """The factor that gives the natural loss of a prediction the x_0 weight of another.
 
     `noise`, `velocity`, `data`: that of their natural loss; `min-snr`: min(α² / σ², γ) (Hang et al. 2023,
-    eq. 8); `uniform`: its own.
+    arXiv 2303.09556); `uniform`: its own.
     """
     if weighting == "uniform":
         return torch.ones_like(alpha)
@@ -120,11 +121,12 @@ def weight(weighting: str, prediction: str, alpha: Times, sigma: Times) -> Times
 def published_velocity(
     along: Path, predicted: Samples, x_t: Samples, t: Times, derivatives: bool = False
 ) -> Samples:
-    """A noise prediction as a velocity as HDDM §3.2 publishes it: for comparison; wrong between two paths.
+    """A noise prediction as a velocity as HDDM publishes it, for comparison; wrong between two paths.
 
     The network is asked about x_t itself at its own time t, neither matched nor rescaled. Then
     x_0 = (x_t - σ noise) / max(α, 0.01), clamped to ±20, and noise - x_0, or with the schedule's own
-    derivatives α' x_0 + σ' noise. Its damping above t = 0.85 is not published in detail and left out.
+    derivatives α' x_0 + σ' noise. Its damping above t = 0.85 is not known in detail and left out
+    (arXiv 2603.06741).
     """
     time = t * along.last
     alpha, sigma = along.coefficients(time)

@@ -52,7 +52,7 @@ class LinearPath:
     def coefficients(
         self, time: Float[Tensor, " batch"]
     ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
-        """(α, σ) at own times."""
+        """(α, σ) at own times (Liu et al. 2022, eq. 1)."""
         return 1 - time, time
 
     def point(
@@ -61,15 +61,15 @@ class LinearPath:
         noise: Float[Tensor, "batch *sample"],
         time: Float[Tensor, " batch"],
     ) -> Float[Tensor, "batch *sample"]:
-        """The point α x_0 + σ noise."""
+        """The point α x_0 + σ noise (Liu et al. 2022, eq. 1)."""
         return point(x_0, noise, time)
 
     def match(self, t: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
-        """The own time with the same α / σ as the linear path has at t."""
+        """The own time with the same α / σ as the linear path at t (arXiv 2412.06264)."""
         return t
 
     def scale(self, t: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
-        """What turns a state of the linear path at t into the state here: α / (1 - t)."""
+        """What turns a state of the linear path into the state here, α / (1 - t) (arXiv 2412.06264)."""
         return torch.ones_like(t)
 
 
@@ -94,18 +94,18 @@ class VariancePreservingPath:
 
     @property
     def last(self) -> float:
-        """The own time of the last index."""
+        """The own time of the last index (DDPM §4)."""
         return (len(self.levels) - 1) / INDICES
 
     @property
     def reach(self) -> tuple[float, float]:
-        """The times t = σ / (α + σ) of the first and the last level."""
+        """The times t = σ / (α + σ) of the first and the last level (arXiv 2412.06264)."""
         return 1 / (1 + math.exp(self.levels[0])), 1 / (1 + math.exp(self.levels[-1]))
 
     def coefficients(
         self, time: Float[Tensor, " batch"]
     ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
-        """α = √sigmoid(2λ), σ = √sigmoid(-2λ): both stay accurate where they are tiny."""
+        """α = √sigmoid(2λ), σ = √sigmoid(-2λ), accurate where they are tiny (arXiv 2107.00630)."""
         levels = _table(self.levels, time.dtype, time.device)
         index = (time * INDICES).clamp(0, len(levels) - 1)
         below = index.long().clamp(max=len(levels) - 2)
@@ -123,7 +123,7 @@ class VariancePreservingPath:
         return expand(alpha, x_0) * x_0 + expand(sigma, x_0) * noise
 
     def match(self, t: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
-        """Invert λ(index) = log((1 - t) / t); the ends stand for what is beyond them (Diff2Flow)."""
+        """Invert λ(index) = log((1 - t) / t); ends stand for what is beyond (arXiv 2506.02221)."""
         levels = _table(self.levels, t.dtype, t.device)
         level = torch.log((1 - t) / t).clamp(levels[-1], levels[0])
         above = torch.searchsorted(-levels, -level).clamp(1, len(levels) - 1)
@@ -131,7 +131,7 @@ class VariancePreservingPath:
         return (above - 1 + (start - level) / (start - end)) / INDICES
 
     def scale(self, t: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
-        """1 / √((1 - t)² + t²), since α² + σ² = 1."""
+        """1 / √((1 - t)² + t²), since α² + σ² = 1 (DDPM eq. 4)."""
         return torch.hypot(1 - t, t).reciprocal()
 
 

@@ -132,6 +132,7 @@ def _stop(jobs: Sequence[Job]) -> None:
     for job in running:
         assert job.process is not None
         job.process.wait()
+        _has_ended(job)
 
 
 class _terminable:  # noqa: N801 - used like a function

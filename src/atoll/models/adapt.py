@@ -26,11 +26,10 @@ PROBES = 64
 
 
 def start(
-    folder: Path, want: Blueprint, conversion: Conversion, fresh: nn.Module
+    weights: Path, config: Path, want: Blueprint, conversion: Conversion, fresh: nn.Module
 ) -> tuple[nn.Module, Blueprint]:
-    """The expert in a folder, made to fit; what it has no weights for comes from the fresh network."""
-    have = checkpoint.read_blueprint(folder / checkpoint.CONFIG)
-    tensors = checkpoint.read_tensors(folder / checkpoint.WEIGHTS)
+    """Another expert, made to fit; what it has no weights for comes from the fresh network."""
+    have, tensors = checkpoint.read_blueprint(config), checkpoint.read_tensors(weights)
     tensors, got = fit(tensors, have, want, conversion, dict(fresh.state_dict()))
     network = got.build()
     network.load_state_dict(tensors)
@@ -120,7 +119,7 @@ def to_shared(tensors: Tensors, have: Blueprint) -> Tensors:
     """One modulation for all blocks from one for each: the mean layer, and what each differs from it by.
 
     Exact where blocks differ by constants only. The last norm takes the embedding of the time itself instead
-    of a layer of it, so there only the mean over times can be kept (PixArt-α §2.3 fits at one time instead).
+    of a layer of it, so there only the mean over times can be kept (PixArt-α fits at one time instead).
     """
     tensors, depth = dict(tensors), have.network.depth
     c = _time_embeddings(tensors, have)
@@ -151,7 +150,7 @@ def _time_embeddings(tensors: Tensors, have: Blueprint) -> Tensor:
 
 
 def to_objective(tensors: Tensors, have: Objective, conversion: Conversion) -> tuple[Tensors, Objective]:
-    """Another objective: keep the old one for the exact wrapper, or new last layers (HDDM §3.4)."""
+    """Another objective: keep the old one for the exact wrapper, or new last layers (HDDM's way)."""
     if conversion == "none":
         raise ConfigError(
             f"expert.init predicts {have.prediction} on the {have.path} path; set expert.path and "

@@ -48,7 +48,7 @@ def velocity(
 
 
 def _whole_index(t: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
-    """The index round(999 t) that HDDM §3.4 feeds a converted network, as a time."""
+    """The index round(999 t) that HDDM (arXiv 2603.06741) feeds a converted network, as a time."""
     return (t * (path.INDICES - 1)).round() / path.INDICES
 
 

@@ -1,0 +1,1 @@
+"""Plain Markdown, and the program that writes the generated parts of it."""

@@ -1,0 +1,90 @@
+"""Write the generated parts of README and docs: `make docs`. A test holds them true."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from atoll.config import RunConfig
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "atoll"
+
+
+def tree() -> str:
+    """The modules, each with the first line of its docstring."""
+    lines = ["src/atoll/"]
+    for path in sorted(SOURCE.iterdir(), key=lambda entry: (entry.is_dir(), entry.name)):
+        if path.suffix == ".py" and not path.stem.startswith("__"):
+            lines.append(_line(path, path.name, 1))
+        elif (path / "__init__.py").is_file():
+            lines.append(_line(path / "__init__.py", f"{path.name}/", 1))
+            modules = sorted(module for module in path.glob("*.py") if module.stem != "__init__")
+            lines += [_line(module, module.name, 2) for module in modules]
+    return "```\n" + "\n".join(lines) + "\n```"
+
+
+def _line(module: Path, name: str, depth: int) -> str:
+    said = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
+    return f"{'    ' * depth + name:26}{said.splitlines()[0].removesuffix('.')}"
+
+
+def reference() -> str:
+    """Every key of a recipe with its default and its meaning, read off the config."""
+    parts = [
+        "# Every key of a recipe",
+        "Written by `make docs` from `src/atoll/config.py`, which is the only place that holds a default.",
+        *_sections(RunConfig, "", RunConfig(name="example")),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _sections(model: type[BaseModel], prefix: str, values: BaseModel) -> Iterator[str]:
+    title = f"## `[{prefix}]`" if prefix else "## At the top"
+    rows, inner = [], []
+    for name, field in model.model_fields.items():
+        value = getattr(values, name)
+        if isinstance(value, BaseModel):
+            inner.append((type(value), f"{prefix}.{name}".lstrip("."), value))
+            continue
+        default = "" if field.default is PydanticUndefined else f"`{_toml(value)}`"
+        rows.append(f"| `{name}` | {default} | {_cell(field.description or '')} |")
+    said = (model.__doc__ or "").strip().splitlines()[0]
+    yield "\n".join([title, "", said, "", "| key | default | meaning |", "|---|---|---|", *rows])
+    for section, name, value in inner:
+        yield from _sections(section, name, value)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _toml(value: object) -> str:
+    if value is None:
+        return "unset"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+def readme() -> str:
+    """README with its tree as the modules are now."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.sub(
+        r"(<!-- tree -->\n).*?(\n<!-- /tree -->)", lambda m: m[1] + tree() + m[2], text, flags=re.DOTALL
+    )
+
+
+def main() -> None:
+    """Write both."""
+    (ROOT / "README.md").write_text(readme(), encoding="utf-8")
+    (ROOT / "docs" / "reference.md").write_text(reference(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Borrowed models: where they run, and what to say when they cannot be had."""
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from atoll.errors import DataError
+
+
+def pick_device(asked: str) -> torch.device:
+    """The device that was asked for, or an accelerator if there is one."""
+    if asked != "auto":
+        try:
+            return torch.empty(0, device=asked).device
+        except (RuntimeError, AssertionError):
+            raise DataError(f"encode.device '{asked}' is not there; use cpu or auto") from None
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def require(library: str, key: str) -> Any:
+    """Import a library of the extra `hf`, which takes seconds, only when it is asked for."""
+    try:
+        return importlib.import_module(library)
+    except ImportError:
+        raise DataError(f"{key} needs the library {library}; pip install 'atoll[hf]'") from None
+
+
+@contextlib.contextmanager
+def loading(what: str) -> Iterator[None]:
+    """Say in one line why a model could not be loaded."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(
+            f"{what} cannot be loaded: {reason}; give a Hub name or a folder with safetensors"
+        ) from None
+
+
+def is_folder(name: str) -> bool:
+    """Whether a model's name is a folder here."""
+    return Path(name).expanduser().is_dir()

@@ -1,0 +1,107 @@
+"""Features: what samples are grouped by, from their own pixels or by a vision model."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atoll.config import EncodeConfig
+from atoll.data.devices import is_folder, loading, pick_device, require
+from atoll.data.efficientnet import EfficientNetLite0
+from atoll.errors import DataError
+
+PIXEL_FEATURES = 1024
+"""At most so many values of a sample serve as its features when there is no model to make better ones."""
+
+
+class Features(Protocol):
+    """Samples in, one row of features each out."""
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """(n, channels, *grid), uint8 or float32, as float32 (n, features)."""
+        ...
+
+
+def open_features(config: EncodeConfig, kind: str) -> Features:
+    """The features that `encode.features` names."""
+    if config.features == "pixels":
+        return pixel_features
+    if kind not in ("image", "video"):
+        raise DataError(f"encode.features '{config.features}' sees pictures, not {kind}; use 'pixels'")
+    if is_folder(config.features) and not (Path(config.features).expanduser() / "config.json").is_file():
+        return EfficientNetFeatures(config.features, config.device)
+    return VisionFeatures(config.features, config.device)
+
+
+def pixel_features(values: Tensor) -> Tensor:
+    """Small versions of the samples themselves; the partition takes their principal components."""
+    x = values.to(torch.float32)
+    channels, *grid = x.shape[1:]
+    side = max(1, int((PIXEL_FEATURES / channels) ** (1 / len(grid))))
+    small = [min(length, side) for length in grid]
+    if small != grid:
+        x = F.interpolate(x, size=small, mode="area")
+    return x.flatten(1)
+
+
+class VisionFeatures:
+    """Pooled, L2-normalised features of any vision model of transformers."""
+
+    def __init__(self, name: str, device: str = "auto") -> None:
+        transformers = require("transformers", "encode.features")
+        with loading(f"encode.features '{name}'"):
+            self._processor = transformers.AutoImageProcessor.from_pretrained(name)
+            self._model: Any = transformers.AutoModel.from_pretrained(name, use_safetensors=True)
+        self._device = pick_device(device)
+        self._model.to(self._device).eval().requires_grad_(False)
+
+    @torch.inference_mode()
+    def __call__(self, values: Tensor) -> Tensor:
+        """(n, channels, *grid) as (n, features)."""
+        pictures = [np.asarray(picture) for picture in colour_frames(values).permute(0, 2, 3, 1)]
+        inputs = self._processor(images=pictures, return_tensors="pt", input_data_format="channels_last")
+        pixels = inputs["pixel_values"].to(self._device, torch.float32)
+        # Models of pictures and text (CLIP, SigLIP) have a door of their own for pictures.
+        see = getattr(self._model, "get_image_features", self._model)
+        return F.normalize(pooled(see(pixels)).float().flatten(1), dim=1).cpu()
+
+
+def pooled(output: Any) -> Tensor:
+    """One vector per picture: the model's own pooling if it has one, else the mean of its tokens."""
+    if isinstance(output, Tensor):
+        return output
+    if getattr(output, "pooler_output", None) is not None:
+        result: Tensor = output.pooler_output
+        return result
+    tokens: Tensor = output.last_hidden_state
+    return tokens.mean(dim=1) if tokens.ndim == 3 else tokens.mean(dim=(-2, -1))
+
+
+class EfficientNetFeatures:
+    """L2-normalised features of EfficientNet-Lite0."""
+
+    def __init__(self, folder: str, device: str = "auto") -> None:
+        self._device = pick_device(device)
+        with loading(f"encode.features '{folder}'"):
+            self._model = EfficientNetLite0.load(Path(folder).expanduser()).to(self._device)
+
+    @torch.inference_mode()
+    def __call__(self, values: Tensor) -> Tensor:
+        """(n, channels, *grid) as (n, 1280)."""
+        return F.normalize(self._model(colour_frames(values).to(self._device)), dim=1).cpu()
+
+
+def colour_frames(values: Tensor) -> Tensor:
+    """RGB pictures of samples: a video stands for itself by its middle frame."""
+    if values.ndim == 5:
+        values = values[:, :, values.shape[2] // 2]
+    return values.expand(-1, 3, -1, -1) if values.shape[1] == 1 else values
+
+
+def to_rest(features: Tensor) -> NDArray[np.float16]:
+    """As they are stored: half precision tells directions apart to a thousandth."""
+    return features.to(torch.float16).numpy()

@@ -1,0 +1,323 @@
+"""How a sample's cluster is decided: by its features, at random, by its label, or as a file says."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from atoll.config import PartitionConfig
+from atoll.data import kmeans
+from atoll.data.kmeans import Assigned, Ints, Rows
+from atoll.data.parts import Parts
+from atoll.data.sources import read_rows
+from atoll.errors import CorruptError, DataError
+from atoll.runs import Stage, replacing, write_json
+
+RULE = "rule.json"
+FINE, CENTROIDS, PROJECTION = "fine.npy", "centroids.npy", "projection.npy"
+PER_CENTRE = 256
+"""Samples per fine centre that the centres are found from; more make no difference."""
+ITERATIONS = 20
+PIXEL_DIMENSIONS = 64
+MIXED = np.uint64(0x9E3779B97F4A7C15)
+
+
+class View:
+    """What a rule may look at of one part; columns are read when they are asked for."""
+
+    def __init__(self, parts: Parts, name: str) -> None:
+        self._parts, self._name = parts, name
+
+    @cached_property
+    def ids(self) -> NDArray[np.uint8]:
+        """(rows, 32)."""
+        return self._parts.ids(self._name)
+
+    @cached_property
+    def features(self) -> NDArray[np.float16]:
+        """(rows, features)."""
+        return self._parts.features(self._name)
+
+    @cached_property
+    def labels(self) -> list[str | None]:
+        """As the source gave them."""
+        labels: list[str | None] = self._parts.columns(self._name, ["label"])["label"].to_pylist()
+        return labels
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Where each sample came from."""
+        names: list[str] = self._parts.columns(self._name, ["name"])["name"].to_pylist()
+        return names
+
+
+class Rule(Protocol):
+    """A partition in the abstract: it gives any sample, old or new, its cluster."""
+
+    def assign(self, view: View) -> Assigned:
+        """The cluster of every row."""
+        ...
+
+    def save(self, folder: Path) -> list[str]:
+        """Write the rule down, and name the files."""
+        ...
+
+
+class FeatureRule:
+    """Every sample to its nearest fine centre, and so to the cluster that the centre belongs to."""
+
+    def __init__(self, fine: Rows, coarse: Ints, projection: Rows | None) -> None:
+        self.fine, self.coarse, self._projection = fine, coarse, projection
+
+    @staticmethod
+    def project(features: NDArray[Any], projection: Rows | None) -> Rows:
+        """Features as points on the unit sphere."""
+        x = np.asarray(features, np.float32)
+        if projection is not None:
+            x = x @ projection[:-1] + projection[-1]
+        return kmeans.normalise(x)
+
+    @classmethod
+    def fit(
+        cls, features: NDArray[Any], config: PartitionConfig, seed: int, dimensions: int | None
+    ) -> "FeatureRule":
+        """Two stages: fine centres of the features, then coarse clusters of the centres."""
+        projection = None
+        if dimensions is not None and dimensions < features.shape[1]:
+            projection = kmeans.principal(np.asarray(features, np.float32), dimensions)
+        x = cls.project(features, projection)
+        count = min(len(x), max(config.clusters, min(config.fine, max(len(x) // 20, 16 * config.clusters))))
+        fine = kmeans.fine_centres(x, count, ITERATIONS, seed)
+        fine = kmeans.used_centres(x, fine, config.clusters)
+        if len(fine) < config.clusters:
+            raise DataError(
+                f"the features tell only {len(fine)} samples apart for {config.clusters} clusters; "
+                "ask for fewer clusters, or use partition.method = 'random'"
+            )
+        weights = np.bincount(kmeans.nearest(x, fine), minlength=len(fine))
+        coarse = kmeans.coarse_clusters(fine, weights, config.clusters, balanced=config.balanced, seed=seed)
+        return cls(fine, coarse, projection)
+
+    def assign(self, view: View) -> Assigned:
+        """The cluster of every row."""
+        return self.assign_features(view.features)
+
+    def assign_features(self, features: NDArray[Any]) -> Assigned:
+        """The cluster of every row of features, block by block."""
+        found = [
+            kmeans.assign(
+                self.project(features[start : start + kmeans.BLOCK], self._projection), self.fine, self.coarse
+            )
+            for start in range(0, len(features), kmeans.BLOCK)
+        ]
+        return Assigned(
+            np.concatenate([block.cluster for block in found]),
+            np.concatenate([block.margin for block in found]),
+        )
+
+    def save(self, folder: Path) -> list[str]:
+        """Write the rule down, and name the files."""
+        clusters = int(self.coarse.max()) + 1
+        means = np.stack([self.fine[self.coarse == cluster].mean(axis=0) for cluster in range(clusters)])
+        arrays = {FINE: self.fine, CENTROIDS: means}
+        if self._projection is not None:
+            arrays[PROJECTION] = self._projection
+        for name, array in arrays.items():
+            with replacing(folder / name) as beside, beside.open("wb") as file:
+                np.save(file, array, allow_pickle=False)
+        write_json(folder / RULE, {"method": "features", "coarse": self.coarse.tolist()})
+        return [RULE, *arrays]
+
+    @classmethod
+    def load(cls, folder: Path, said: Mapping[str, Any]) -> "FeatureRule":
+        """Read the rule that `save` wrote."""
+        arrays = {
+            name: np.load(folder / name, allow_pickle=False)
+            for name in (FINE, PROJECTION)
+            if (folder / name).is_file()
+        }
+        return cls(arrays[FINE], np.array(said["coarse"], np.int64), arrays.get(PROJECTION))
+
+
+class RandomRule:
+    """The baseline: clusters of equal size that know nothing of the samples."""
+
+    def __init__(self, borders: NDArray[np.uint64], seed: int) -> None:
+        self._borders, self._seed = borders, seed
+
+    @classmethod
+    def fit(cls, ids: NDArray[np.uint8], clusters: int, seed: int) -> "RandomRule":
+        """Borders between which equally many of these ids fall."""
+        if clusters > 1 and len(np.unique(ids, axis=0)) < clusters:
+            raise DataError(
+                f"there are fewer different samples than {clusters} clusters; ask for fewer clusters"
+            )
+        drawn = np.unique(lottery(ids, seed + 1))
+        return cls(drawn[[len(drawn) * index // clusters for index in range(1, clusters)]], seed)
+
+    def assign(self, view: View) -> Assigned:
+        """The cluster of every row."""
+        # Another draw than the one that chose the sample, which holds only the lowest of that.
+        cluster = np.searchsorted(self._borders, lottery(view.ids, self._seed + 1), side="right")
+        return Assigned(cluster.astype(np.int64), np.zeros(len(cluster), np.float32))
+
+    def save(self, folder: Path) -> list[str]:
+        """Write the rule down, and name the files."""
+        said = {"method": "random", "seed": self._seed, "borders": [str(border) for border in self._borders]}
+        write_json(folder / RULE, said)
+        return [RULE]
+
+    @classmethod
+    def load(cls, folder: Path, said: Mapping[str, Any]) -> "RandomRule":
+        """Read the rule that `save` wrote."""
+        return cls(np.array([int(border) for border in said["borders"]], np.uint64), said["seed"])
+
+
+class LabelRule:
+    """Clusters by label; where there are more labels than clusters, they are packed evenly."""
+
+    def __init__(self, cluster_of: Mapping[str, int]) -> None:
+        self._cluster_of = cluster_of
+
+    @classmethod
+    def fit(cls, counts: Mapping[str, int], class_names: Sequence[str], clusters: int) -> "LabelRule":
+        """Each label to a cluster: its own, or, largest first, the cluster with the fewest samples so far."""
+        present = [name for name in class_names if counts.get(name)]
+        if len(present) < clusters:
+            raise DataError(
+                f"there are {len(present)} labels for {clusters} clusters; ask for fewer clusters"
+            )
+        if len(present) == clusters:
+            return cls({name: index for index, name in enumerate(present)})
+        load = [0] * clusters
+        cluster_of: dict[str, int] = {}
+        for name in sorted(present, key=lambda name: (-counts[name], name)):
+            cluster_of[name] = load.index(min(load))
+            load[cluster_of[name]] += counts[name]
+        return cls(cluster_of)
+
+    def assign(self, view: View) -> Assigned:
+        """The cluster of every row."""
+        missing = next(
+            (name for name, label in zip(view.names, view.labels, strict=True) if label is None), None
+        )
+        if missing is not None:
+            raise DataError(f"{missing} has no label; partition.method 'labels' needs one for every sample")
+        cluster = np.array([self._cluster_of[label] for label in view.labels if label is not None], np.int64)
+        return Assigned(cluster, np.zeros(len(cluster), np.float32))
+
+    def save(self, folder: Path) -> list[str]:
+        """Write the rule down, and name the files."""
+        write_json(folder / RULE, {"method": "labels", "cluster_of": dict(self._cluster_of)})
+        return [RULE]
+
+    @classmethod
+    def load(cls, folder: Path, said: Mapping[str, Any]) -> "LabelRule":
+        """Read the rule that `save` wrote."""
+        return cls(said["cluster_of"])
+
+
+class FileRule:
+    """An assignment from elsewhere, by the names or the ids of samples."""
+
+    def __init__(self, path: Path, clusters: int) -> None:
+        self._path = path
+        self._by_id, table = read_assignment(path)
+        wrong = next((key for key, cluster in table.items() if not 0 <= cluster < clusters), None)
+        if wrong is not None:
+            raise DataError(
+                f"{path} puts {wrong} in cluster {table[wrong]}; give clusters from 0 to {clusters - 1}"
+            )
+        self._table = table
+
+    def assign(self, view: View) -> Assigned:
+        """The cluster of every row."""
+        keys = [bytes(raw).hex() for raw in view.ids] if self._by_id else view.names
+        missing = next((key for key in keys if key not in self._table), None)
+        if missing is not None:
+            raise DataError(f"{self._path} does not say which cluster {missing} belongs to; add it")
+        cluster = np.array([self._table[key] for key in keys], np.int64)
+        return Assigned(cluster, np.zeros(len(cluster), np.float32))
+
+    def save(self, folder: Path) -> list[str]:
+        """Write the rule down, and name the files."""
+        write_json(folder / RULE, {"method": "file"})
+        return [RULE]
+
+
+def read_assignment(path: Path) -> tuple[bool, dict[str, int]]:
+    """Whether samples are told by id, and the cluster of each."""
+    try:
+        rows = pq.read_table(path).to_pylist() if path.suffix == ".parquet" else read_rows(path)
+        by_id = bool(rows) and "id" in rows[0]
+        key = "id" if by_id else "name"
+        return by_id, {_text(row[key]): int(row["cluster"]) for row in rows}
+    except (OSError, pa.ArrowException, csv.Error, KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"partition.file '{path}' cannot be read ({type(error).__name__}: {error}); give a .csv, .jsonl "
+            "or .parquet with columns 'cluster' and 'name' or 'id'"
+        ) from None
+
+
+def _text(key: Any) -> str:
+    return key.hex() if isinstance(key, bytes) else str(key)
+
+
+def load_rule(stage: Stage) -> Rule:
+    """The rule of a finished partition, which can be applied to new samples."""
+    folder = stage.path
+    record = stage.record
+    for name in record["files"]:
+        if name in (RULE, FINE, PROJECTION):
+            stage.verify(name)
+    said = json.loads((folder / RULE).read_text(encoding="utf-8"))
+    kinds: dict[str, Any] = {"features": FeatureRule, "random": RandomRule, "labels": LabelRule}
+    if said.get("method") not in kinds:
+        raise DataError(f"{folder} was made by '{said.get('method')}', which says nothing about new samples")
+    try:
+        rule: Rule = kinds[said["method"]].load(folder, said)
+    except (KeyError, ValueError):
+        raise CorruptError(f"{folder / RULE} is damaged; partition that run again") from None
+    return rule
+
+
+def lottery(ids: NDArray[np.uint8], seed: int) -> NDArray[np.uint64]:
+    """A random number for every id, the same wherever the id appears."""
+    words = np.ascontiguousarray(ids[:, :8]).view("<u8")[:, 0].astype(np.uint64)
+    return _mix(words ^ _mix(np.array([seed % 2**64], np.uint64)))
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of splitmix64."""
+    x = x + MIXED
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def draw(parts: Parts, count: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.float16]]:
+    """Ids and features of about `count` samples, in a random order that does not depend on the parts."""
+    lowest = np.zeros(0, np.uint64)
+    for name in parts.names:
+        tickets = lottery(parts.ids(name)[parts.kept(name)], seed)
+        lowest = np.concatenate([lowest, tickets])
+        if len(lowest) > count:
+            lowest = np.partition(lowest, count - 1)[:count]
+    limit = lowest.max()
+    ids, features = [], []
+    for name in parts.names:
+        everyone = parts.ids(name)
+        chosen = np.flatnonzero((lottery(everyone, seed) <= limit) & parts.kept(name))
+        ids.append(everyone[chosen])
+        features.append(parts.features(name)[chosen])
+    drawn = np.concatenate(ids)
+    words = np.ascontiguousarray(drawn).view(">u8").reshape(len(drawn), 4)
+    order = np.lexsort((*words.T[::-1], lottery(drawn, seed)))
+    return drawn[order], np.concatenate(features)[order]

@@ -1,0 +1,95 @@
+"""Values as they are stored, as networks see them, and as people see them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+FRAMES = 4
+"""Frames that stand for a video."""
+DRAWING = 64
+"""Side of the drawing of a series."""
+
+
+def standardise(stored: Tensor, contents: Mapping[str, Any]) -> Tensor:
+    """Stored values as a network sees them: (value - mean) / std by channel, so pixels in [-1, 1]."""
+    mean, std = (_per_channel(contents[name], stored) for name in ("mean", "std"))
+    return stored.to(torch.float32).sub(mean).div_(std)
+
+
+def to_values(x: Tensor, contents: Mapping[str, Any]) -> Tensor:
+    """The inverse of `standardise`, in float32."""
+    mean, std = (_per_channel(contents[name], x) for name in ("mean", "std"))
+    return x.detach().to(torch.float32) * std + mean
+
+
+def to_pixels(x: Tensor, contents: Mapping[str, Any]) -> NDArray[np.uint8]:
+    """A picture (n, height, width, channels) of each sample, for people.
+
+    Images are themselves. Of a video some frames stand side by side; a series is drawn as curves, or as a
+    path in the plane if it has two channels; latents are shown by the linear preview fitted to them.
+    """
+    values = to_values(x, contents).cpu()
+    if contents["kind"] == "series":
+        return np.stack([draw_series(sample.numpy()) for sample in values])
+    if contents["kind"] == "video" and contents["dtype"] != "uint8":
+        values = _spread(values)
+    if contents["kind"] == "latent":
+        values = _preview(values, contents)
+    if values.ndim == 5:
+        chosen = torch.linspace(0, values.shape[2] - 1, min(FRAMES, values.shape[2])).round().long()
+        values = torch.cat([values[:, :, frame] for frame in chosen], dim=-1)
+    channels = values.shape[1] if values.shape[1] in (1, 3) else 1
+    pixels = values[:, :channels].round().clamp(0, 255).to(torch.uint8)
+    return pixels.movedim(1, -1).contiguous().numpy()
+
+
+def draw_series(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """A line drawing (height, width, 1) of one series (channels, time)."""
+    image = Image.new("L", (DRAWING, DRAWING), 255)
+    draw = ImageDraw.Draw(image)
+    low, high = values.min(), values.max()
+    scaled = 2 + (values - low) / max(high - low, 1e-12) * (DRAWING - 5)
+    if len(values) == 2:
+        draw.line([(float(x), float(y)) for x, y in scaled.T], fill=0, width=2)
+    else:
+        across = np.linspace(2, DRAWING - 3, values.shape[1])
+        for index, curve in enumerate(scaled):
+            points = [(float(x), float(DRAWING - 1 - y)) for x, y in zip(across, curve, strict=True)]
+            draw.line(points, fill=int(160 * index / len(scaled)), width=1)
+    return np.asarray(image)[..., None]
+
+
+def fit_preview(latents: Tensor, pixels: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The normal equations of the linear map from latents to the pixels that they stand for."""
+    small = torch.nn.functional.interpolate(pixels.to(torch.float32), size=latents.shape[2:], mode="area")
+    known = latents.movedim(1, -1).flatten(0, -2).double().numpy()
+    known = np.concatenate([known, np.ones((len(known), 1))], axis=1)
+    seen = small.movedim(1, -1).flatten(0, -2).double().numpy()
+    return known.T @ known, known.T @ seen
+
+
+def _preview(latents: Tensor, contents: Mapping[str, Any]) -> Tensor:
+    preview = contents.get("preview")
+    if preview is None:
+        return _spread(latents)
+    weights = torch.tensor(preview, dtype=torch.float32)
+    pixels = latents.movedim(1, -1) @ weights[:-1] + weights[-1]
+    return pixels.movedim(-1, 1)
+
+
+def _spread(values: Tensor) -> Tensor:
+    """Whatever range there is, sample by sample, over that of pixels."""
+    flat = values.flatten(1)
+    low, high = flat.min(dim=1).values, flat.max(dim=1).values
+    shape = (-1, *[1] * (values.ndim - 1))
+    return (values - low.reshape(shape)) / (high - low).clamp(min=1e-12).reshape(shape) * 255
+
+
+def _per_channel(values: Sequence[float], like: Tensor) -> Tensor:
+    statistics = torch.tensor(values, dtype=torch.float32, device=like.device)
+    return statistics.reshape(1, -1, *[1] * (like.ndim - 2))

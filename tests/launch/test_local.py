@@ -1,0 +1,119 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from atoll.config import LaunchConfig
+from atoll.errors import AtollError, Interrupted
+from atoll.launch import local
+from atoll.launch.local import Job
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Jobs that run a line of Python instead of `atoll`, in real processes."""
+    start = subprocess.Popen
+
+    def popen(command, **options):
+        assert command[:3] == [sys.executable, "-m", "atoll"]
+        return start([sys.executable, "-c", textwrap.dedent(command[3])], **options)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.setattr(local, "_gpus", lambda: 0)
+
+    def job(name, code):
+        return Job(name, [code], tmp_path / name, steps=1, batch=1)
+
+    return job
+
+
+def quiet(jobs):
+    pass
+
+
+def test_every_job_runs_and_one_failure_waits_for_the_others(fake, tmp_path):
+    jobs = [
+        fake("bad", "import sys; print('atoll: it broke'); sys.exit(1)"),
+        fake("good", f"import time; time.sleep(0.8); open({str(tmp_path / 'made')!r}, 'w').close()"),
+    ]
+    with pytest.raises(AtollError, match=r"bad failed: it broke \(log: .*bad\.log\)"):
+        local.run_jobs(jobs, LaunchConfig(at_once=2), quiet)
+    assert (tmp_path / "made").exists(), "the other job was not stopped"
+    assert [job.code for job in jobs] == [1, 0]
+
+
+def test_no_more_at_once_than_allowed(fake, tmp_path):
+    code = f"""
+    import os, time
+    place = {str(tmp_path)!r}
+    open(os.path.join(place, f"running-{{os.getpid()}}"), "w").close()
+    time.sleep(0.3)
+    many = len([name for name in os.listdir(place) if name.startswith("running-")])
+    open(os.path.join(place, "seen"), "a").write(f"{{many}} ")
+    os.unlink(os.path.join(place, f"running-{{os.getpid()}}"))
+    """
+    local.run_jobs([fake(f"job{i}", code) for i in range(5)], LaunchConfig(at_once=2), quiet)
+    seen = [int(word) for word in (tmp_path / "seen").read_text().split()]
+    assert len(seen) == 5
+    assert max(seen) == 2
+
+
+def test_cores_are_divided(fake, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    assert local.share_machine(4, LaunchConfig()) == (4, 2, 0)
+    assert local.share_machine(100, LaunchConfig()) == (8, 1, 0)
+    assert local.share_machine(4, LaunchConfig(at_once=1)) == (1, 8, 0)
+    local.run_jobs(
+        [
+            fake(
+                "job",
+                f"import os; open({str(tmp_path / 'threads')!r}, 'w').write(os.environ['OMP_NUM_THREADS'])",
+            )
+        ],
+        LaunchConfig(at_once=1, threads=3),
+        quiet,
+    )
+    assert (tmp_path / "threads").read_text() == "3"
+
+
+def test_each_gpu_gets_one_job(fake, tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "_gpus", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    write = f"open({str(tmp_path / 'seen')!r}, 'a').write(os.environ['CUDA_VISIBLE_DEVICES'])"
+    code = f"import os, time; time.sleep(0.4); {write}"
+    local.run_jobs([fake(f"job{i}", code) for i in range(2)], LaunchConfig(), quiet)
+    assert sorted((tmp_path / "seen").read_text()) == ["4", "6"]
+
+
+def test_a_stop_reaches_every_job_and_waits_until_it_has_saved(fake, tmp_path):
+    code = f"""
+    import signal, sys, time
+    def save(*_):
+        time.sleep(0.5)
+        open({str(tmp_path / "saved")!r}, "w").close()
+        sys.exit(75)
+    signal.signal(signal.SIGTERM, save)
+    open({str(tmp_path / "ready")!r}, "w").close()
+    time.sleep(30)
+    """
+
+    def stop(jobs):
+        if (tmp_path / "ready").exists():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        local.run_jobs([fake("job", code)], LaunchConfig(), stop)
+    assert (tmp_path / "saved").exists()
+
+
+def test_jobs_that_saved_and_stopped_are_not_failures(fake):
+    with pytest.raises(Interrupted, match="job stopped and saved"):
+        local.run_jobs([fake("job", "import sys; sys.exit(75)")], LaunchConfig(), quiet)
+
+
+def test_a_killed_job_is_named(fake):
+    with pytest.raises(AtollError, match="killed by SIGKILL"):
+        local.run_jobs([fake("job", "import os; os.kill(os.getpid(), 9)")], LaunchConfig(), quiet)

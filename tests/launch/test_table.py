@@ -1,0 +1,44 @@
+import json
+import logging
+
+from rich.console import Console
+
+from atoll.launch import table
+from atoll.launch.local import Job
+
+
+def job(tmp_path, name, code, *lines):
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    made = Job(name, [], folder, steps=100, batch=10)
+    made.process, made.code = object(), code  # type: ignore[assignment]
+    return made
+
+
+def test_the_table_says_step_loss_rate_and_time_left(tmp_path):
+    line = {"step": 40, "loss": 0.25, "samples_per_second": 5.0}
+    running = job(tmp_path, "expert 0", None, line)
+    console = Console(width=100, record=True)
+    console.print(table.table([running, Job("expert 1", [], tmp_path / "no", 100, 10)]))
+    text = console.export_text()
+    assert "40/100" in text
+    assert "0.2500" in text
+    assert "0:02:00" in text  # 60 steps of 10 samples at 5 a second
+    assert "waiting" in text
+
+
+def test_states(tmp_path):
+    states = [table.state(job(tmp_path, str(code), code)) for code in (None, 0, 1)]
+    assert states == ["training", "done", "failed"]
+
+
+def test_plain_lines_tell_changes_once(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    lines = table._Lines()
+    running = job(tmp_path, "expert 0", None)
+    lines([running])
+    lines([running])
+    running.code = 0
+    lines([running])
+    assert [record.getMessage() for record in caplog.records] == ["expert 0: training", "expert 0: done"]

@@ -1,0 +1,138 @@
+"""The rules of the house, read off the source."""
+
+import ast
+import importlib.metadata
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "atoll"
+
+MAY_IMPORT = {
+    "errors": set(),
+    "config": {"errors"},
+    "flow": set(),
+    "runs": {"config", "errors"},
+    "data": {"config", "runs", "errors"},
+    "models": {"config", "flow", "errors"},
+    "train": {"config", "runs", "flow", "models", "data", "errors"},
+    "sample": {"config", "runs", "flow", "models", "data", "errors"},
+    "plan": {"config", "errors"},
+    "report": {"config", "runs", "flow", "models", "data", "train", "sample", "errors"},
+    "launch": {"config", "runs", "errors"},
+    "doctor": {"runs"},
+    "__init__": {"models", "sample"},
+    "__main__": {"cli"},
+}
+"""Which room may import which; `cli` may import all, inside its commands."""
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """The rooms that a module imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = (
+                [node.module] if node.module != "atoll" else [f"atoll.{alias.name}" for alias in node.names]
+            )
+        found |= {name.split(".")[1] for name in names if name.startswith("atoll.")}
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_room_imports_only_what_it_may(path):
+    if room(path) == "cli":
+        return
+    assert imports(path) - {room(path)} <= MAY_IMPORT[room(path)]
+
+
+def test_training_cannot_see_who_launches_it():
+    assert MAY_IMPORT["train"].isdisjoint({"launch", "net", "web", "cli"})
+
+
+@pytest.mark.parametrize("module", ["atoll", "atoll.cli", "atoll.config", "atoll.runs", "atoll.launch.local"])
+def test_loads_without_torch(module):
+    heavy = "{'torch', 'faiss', 'matplotlib', 'pyarrow', 'numpy', 'transformers', 'diffusers'}"
+    code = f"import sys, {module}; print(sorted({heavy} & set(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_no_module_is_an_attic():
+    forbidden = {"utils", "util", "common", "core", "helpers", "helper", "manager", "misc", "base"}
+    assert [path for path in modules() if path.stem in forbidden or path.parent.name in forbidden] == []
+
+
+def test_every_module_says_its_one_idea():
+    for path in modules():
+        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        assert said, path
+        assert said.splitlines()[0].endswith((".", "?")), path
+
+
+def code_files() -> list[Path]:
+    folders = [ROOT / name for name in ("src", "tests", "benchmarks", "docs")]
+    return [path for folder in folders for path in folder.rglob("*.py") if path != Path(__file__)]
+
+
+def test_no_pickle():
+    """Weights of strangers must not be able to run code here."""
+    forbidden = re.compile(
+        r"\bpickle\b(?!=False)|torch\.(load|save)\(|allow_pickle=True|joblib|\bdill\b|\bshelve\b"
+    )
+    assert [path for path in code_files() if forbidden.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_no_torchvision():
+    """Next to a CPU build of torch its public wheel breaks transformers by its mere presence."""
+    installed = {distribution.metadata["Name"].lower() for distribution in importlib.metadata.distributions()}
+    assert "torchvision" not in installed
+
+
+def test_defaults_of_the_mathematics_cite_their_equation():
+    """Every public function of `flow` names a paper, an equation or an algorithm, or is plain plumbing."""
+    plumbing = {"expand", "one_hot", "times", "generator", "training_draws", "sample_noise", "sample_uniform"}
+    cites = re.compile(r"eq\.|§|alg\.|\(Euler\)|arXiv|Table|prop\.", re.IGNORECASE)
+    silent = []
+    for path in (SOURCE / "flow").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if (
+                isinstance(node, ast.FunctionDef)
+                and not node.name.startswith("_")
+                and node.name not in plumbing
+            ):
+                if not cites.search(ast.get_docstring(node) or ""):
+                    silent.append(f"{path.name}:{node.name}")
+    assert [name for name in silent if not name.endswith(("integrate", "full"))] == []
+
+
+def test_the_project_speaks_of_itself_alone():
+    """No paths of a machine, no hosts of a registry, in anything that is committed."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split()
+    pattern = re.compile(r"/(work|root|home|tmp|opt)/|find-links|index-url|pypi\.org", re.IGNORECASE)
+    texts = [
+        ROOT / name for name in listed if name.endswith((".py", ".md", ".toml", ".txt", "Makefile", ".j2"))
+    ]
+    offenders = [
+        path
+        for path in texts
+        if path.exists() and path != Path(__file__) and pattern.search(path.read_text())
+    ]
+    assert offenders == []

@@ -1,0 +1,186 @@
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from atoll.cli import app
+from atoll.train import jobs
+
+COMMANDS = ["doctor", "expert", "import", "partition", "prepare", "router", "run", "sample", "show"]
+
+
+def atoll(*arguments, check=None):
+    """Run the command line in a process of its own, as a person does."""
+    done = subprocess.run(
+        [sys.executable, "-m", "atoll", *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    if check is not None:
+        assert done.returncode == check, done.stderr
+    return done
+
+
+def test_the_commands_are_these_and_no_others():
+    names = sorted(command.name or command.callback.__name__ for command in app.registered_commands)  # type: ignore[union-attr]
+    assert names == COMMANDS
+
+
+def test_every_command_takes_json():
+    for command in app.registered_commands:
+        assert command.callback is not None
+        assert "as_json" in command.callback.__annotations__, command.callback.__name__
+
+
+def test_show_prints_the_resolved_run_and_nothing_else(tiny):
+    done = atoll("show", tiny, "--set", "expert.steps=77", check=0)
+    resolved = json.loads(done.stdout)
+    assert resolved["expert"]["steps"] == 77
+    assert resolved["sample"]["guidance"] == 1.0
+    assert not (tiny.parent / "runs").exists()
+
+
+def test_doctor_speaks_to_people_and_to_machines():
+    said = atoll("doctor", check=0).stdout
+    assert "torch" in said
+    assert "cores" in said
+    assert json.loads(atoll("doctor", "--json", check=0).stdout)["torchvision"].startswith("absent")
+
+
+def one_line(done):
+    """A user's mistake: exit code 1, one line on standard error, no traceback, nothing on standard output."""
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("atoll: ")
+    return lines[0]
+
+
+def test_misspelt_key(tiny):
+    said = one_line(atoll("run", tiny, "--set", "expert.stesp=1"))
+    assert "did you mean 'expert.steps'" in said
+    assert not (tiny.parent / "runs").exists()
+
+
+def test_wrong_type(tiny):
+    assert "'expert.steps' = 'many'" in one_line(atoll("run", tiny, "--set", "expert.steps=many"))
+
+
+def test_missing_recipe(tmp_path):
+    assert "no such recipe" in one_line(atoll("run", tmp_path / "none.toml"))
+
+
+def test_missing_data(tiny):
+    said = one_line(atoll("run", tiny, "--set", "data.source=nowhere.npz"))
+    assert "nowhere.npz" in said
+
+
+def test_empty_folder(tiny, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "empty" in one_line(atoll("prepare", tiny, "--set", f"data.source={tmp_path / 'empty'}"))
+
+
+def test_more_clusters_than_samples(tiny):
+    said = one_line(atoll("run", tiny, "--set", "partition.clusters=6000", "--set", "partition.fine=6000"))
+    assert "6000" in said.replace(",", "")
+
+
+def test_debug_shows_where(tiny):
+    done = atoll("--debug", "run", tiny, "--set", "expert.stesp=1")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+def test_a_run_folder_of_another_recipe(prepared, tiny):
+    run = prepared()
+    jobs.expert(run, 0)
+    said = one_line(atoll("expert", "0", tiny, "--set", "expert.lr=0.5"))
+    assert "other settings" in said
+    assert "--start-over" in said
+
+
+def test_a_damaged_checkpoint(prepared, tiny):
+    run = prepared("partition.clusters=3")
+    for k in range(3):
+        jobs.expert(run, k)
+    path = run.expert(1).path / "weights.safetensors"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    said = one_line(atoll("sample", run.path))
+    assert "experts/01/weights.safetensors is damaged" in said
+    assert not (run.path / "samples").exists()
+
+
+def test_a_damaged_parquet_file(prepared, tiny):
+    run = prepared()
+    source = (run.path / "partition").resolve()
+    (run.path / "partition").unlink()
+    shutil.copytree(source, run.path / "partition")
+    path = next(run.cluster(0).path.glob("*.parquet"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+    assert path.name in one_line(atoll("expert", "0", tiny))
+    assert not (run.expert(0).path / "weights.safetensors").exists()
+
+
+def test_an_unfinished_run_cannot_be_sampled(prepared):
+    run = prepared()
+    assert "not trained yet" in one_line(atoll("sample", run.path))
+
+
+def test_a_folder_that_is_not_a_run(tmp_path):
+    assert "is not a run" in one_line(atoll("sample", tmp_path))
+
+
+NO_ROOM = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+sys.argv = ["atoll", *sys.argv[1:]]
+from atoll.cli import main
+main()
+"""
+
+
+def test_no_space_left(prepared, tiny):
+    """No file may grow beyond 20 kB: the state of training does not fit, as on a full disk."""
+    run = prepared()
+    done = subprocess.run(
+        [sys.executable, "-c", NO_ROOM, "expert", "0", str(tiny)], capture_output=True, text=True, check=False
+    )
+    said = one_line(done)
+    assert "cannot save" in said
+    assert "make room" in said
+    left = [path.name for path in run.expert(0).path.rglob("*") if path.is_file()]
+    assert not [name for name in left if "partial" in name or name.endswith(".safetensors")]
+    assert not run.expert(0).done
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--strategy", "best"], "unknown strategy 'best'"),
+        (["--steps", "0"], "steps = 0"),
+        (["--guidance", "0.5"], "guidance = 0.5"),
+        (["--label", "1"], "not class-conditional"),
+        (["--num", "0"], "num = 0"),
+    ],
+)
+def test_wrong_sampling_options(finished, arguments, said):
+    assert said in one_line(atoll("sample", finished.path, *arguments))
+
+
+def test_an_output_that_cannot_be_written(finished, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    assert "--out" in one_line(atoll("sample", finished.path, "--out", tmp_path / "file" / "x"))
+
+
+def test_sample_writes_where_it_says(finished, tmp_path):
+    done = atoll("sample", finished.path, "--num", "5", "--out", tmp_path / "o", "--json", check=0)
+    answer = json.loads(done.stdout)
+    assert len(answer["experts"]) == 5
+    assert (tmp_path / "o" / "grid.png").read_bytes().startswith(b"\x89PNG")
+    assert answer["grid"] == str(tmp_path / "o" / "grid.png")

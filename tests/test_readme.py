@@ -1,0 +1,84 @@
+"""README and docs say what is true."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from docs import generate
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+
+
+def commands(text: str, program: str) -> list[list[str]]:
+    """The lines of bash blocks that call a program, without their comments."""
+    lines = [line.split("#")[0].split() for block in blocks(text, "bash") for line in block.splitlines()]
+    return [line for line in lines if line[:1] == [program]]
+
+
+def test_the_tree_is_that_of_the_modules():
+    assert generate.readme() == README, "run `make docs`"
+
+
+def test_the_reference_is_that_of_the_config():
+    assert (ROOT / "docs" / "reference.md").read_text(encoding="utf-8") == generate.reference(), (
+        "run `make docs`"
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [name for name in targets if "://" not in name and not (page.parent / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_make_target_exists(page):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = [word for line in commands(page.read_text(encoding="utf-8"), "make") for word in line[1:]]
+    assert [name for name in targets if not re.search(rf"^{name}:", makefile, flags=re.MULTILINE)] == []
+
+
+@pytest.mark.slow
+def test_every_command_of_the_readme_runs(tmp_path):
+    """As written, in a folder of its own; only the size of the run is turned down, by one more --set."""
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    environment = {**os.environ, "ATOLL_RUNS": "runs", "OMP_NUM_THREADS": "1"}
+    small = ["expert.steps=3", "router.steps=3", "expert.width=16", "router.width=16", "sample.steps=2"]
+    found = commands(README, "atoll")
+    assert [line[1] for line in found] == ["doctor", "show", "run", "sample"]
+    for line in found:
+        extra = [part for setting in small for part in ("--set", setting)] if line[1] == "run" else []
+        done = subprocess.run(
+            [sys.executable, "-m", "atoll", *line[1:], *extra],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (line, done.stderr)
+    assert (tmp_path / "pictures" / "grid.png").is_file()
+    for block in blocks(README, "python"):
+        done = subprocess.run(
+            [sys.executable, "-c", block + "\nassert images.shape == (16, 1, 28, 28), images.shape"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_demo_is_the_recipe_that_the_readme_shows():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "atoll run recipes/fashion.toml" in makefile
+    assert (ROOT / "docs" / "pictures" / "fashion.png").is_file()
