@@ -13,6 +13,7 @@ from atoll.data import store
 from atoll.errors import AtollError, RunError
 from atoll.models import checkpoint
 from atoll.models.ensemble import Ensemble, Progress, Samples
+from atoll.models.expert import as_expert
 from atoll.runs import Run, Stage, replacing, write_json
 
 PALETTE = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733", "#777777"]
@@ -20,15 +21,24 @@ PALETTE = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#e
 
 
 def load_ensemble(path: Path, device: str | None = None) -> Ensemble:
-    """The experts and router of a finished run as one model."""
-    run = Run.open(path)
+    """The experts and router of a finished run as one model; or a lone expert, as `atoll import` makes it."""
     where = torch.device(device) if device else _best_device()
+    if is_expert(path):
+        network, blueprint = _network(Stage(path), where)
+        return Ensemble(
+            experts=[as_expert(network, blueprint.objective)],
+            priors=torch.ones(1, device=where),
+            shape=blueprint.shape,
+            classes=blueprint.classes,
+            text=blueprint.text,
+        )
+    run = Run.open(path)
     contents = run.partition.contents
     experts = [_network(run.expert(index), where) for index in range(run.config.partition.clusters)]
     router = _network(run.router, where)[0] if run.router.done else None
     blueprint = experts[0][1]
     return Ensemble(
-        experts=[network for network, _ in experts],
+        experts=[as_expert(network, its.objective) for network, its in experts],
         priors=torch.tensor(contents["priors"], device=where),
         shape=tuple(blueprint.shape),
         router=router,
@@ -36,6 +46,11 @@ def load_ensemble(path: Path, device: str | None = None) -> Ensemble:
         text=blueprint.text,
         defaults=run.config.sample,
     )
+
+
+def is_expert(path: Path) -> bool:
+    """Whether a folder holds one expert rather than a run."""
+    return (path / checkpoint.CONFIG).is_file() and (path / checkpoint.WEIGHTS).is_file()
 
 
 def _network(stage: Stage, device: torch.device) -> tuple[torch.nn.Module, checkpoint.Blueprint]:
@@ -63,6 +78,19 @@ def sample(
     samples = ensemble.trace(label=label, progress=progress, **settings)
     contents = run.cluster(0).contents
     return write_samples(samples, contents, out)
+
+
+def sample_expert(
+    folder: Path,
+    out: Path,
+    *,
+    label: int | Sequence[int] | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Sample a lone expert; it does not know what its values mean, so they are written as they are."""
+    samples = load_ensemble(folder).trace(label=label, progress=progress, **settings)
+    return write_samples(samples, {"kind": "unknown"}, out)
 
 
 def write_samples(samples: Samples, contents: dict[str, Any], out: Path) -> dict[str, Any]:
