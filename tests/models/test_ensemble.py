@@ -58,14 +58,18 @@ def test_sampling_reproduces_cluster_shares_unless_it_is_greedy():
     assert greedy[0] - priors[0] > 5 * sampling_error[0], greedy
 
 
+def asked(ensemble: Ensemble) -> int:
+    return sum(vars(ensemble.experts[k])["asked"] for k in range(len(ensemble.experts)))
+
+
 def test_no_expert_is_asked_about_a_sample_in_which_it_has_no_weight():
     data = grouped(4, [5, 5, 5, 5], dims=3, spread=0.1)
     ensemble = exact(data)
     ensemble.sample(32, strategy="top-1", steps=5)
-    assert sum([int(ensemble.experts[k].asked) for k in range(4)]) == 32 * 5
+    assert asked(ensemble) == 32 * 5
     ensemble = exact(data)
     ensemble.sample(32, strategy="full", steps=5)
-    assert sum([int(ensemble.experts[k].asked) for k in range(4)]) == 4 * 32 * 5
+    assert asked(ensemble) == 4 * 32 * 5
 
 
 def test_asking_part_of_the_batch_is_asking_all_of_it():

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +13,13 @@ from atoll.config import ExpertConfig, NetworkConfig, ObjectiveConfig, RouterCon
 from atoll.data.store import Batch, Reader, sealed
 from atoll.errors import ConfigError, RunError
 from atoll.flow import draws, objectives, path
-from atoll.models import adapt, checkpoint, conditions
+from atoll.models import adapt, checkpoint, conditions, routing
 from atoll.models import expert as expert_room
 from atoll.runs import Run, Stage, replacing, write_json
 from atoll.train import loop
+
+BAND_SAMPLES = 256
+"""On how many samples the router's band is measured."""
 
 
 def best_device() -> torch.device:
@@ -55,9 +59,24 @@ def _train(
         with replacing(stage.path / checkpoint.WEIGHTS) as beside:
             checkpoint.write_tensors(beside, {**task.model.state_dict(), **state.averaged()})
         write_json(stage.path / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
-        contents = {"steps": state.step, "rows": task.reader.rows}
+        contents: dict[str, Any] = {"steps": state.step, "rows": task.reader.rows}
+        if not expert:
+            task.model.load_state_dict(state.averaged(), strict=False)
+            contents["band"] = _measured_band(run, task.model, blueprint)
         stage.finish(made_from, [checkpoint.WEIGHTS, checkpoint.CONFIG], contents)
     return stage
+
+
+def _measured_band(run: Run, router: nn.Module, blueprint: checkpoint.Blueprint) -> tuple[float, float]:
+    """Between which times the finished router decides, on a few hundred samples."""
+    clusters = [run.cluster(index) for index in range(blueprint.clusters)]
+    device = next(router.parameters()).device
+    with contextlib.closing(Reader(clusters, BAND_SAMPLES, run.config.seed).batches()) as batches:
+        batch = loop.to_device(next(batches), device)
+    drawn = draws.training_draws(run.config.seed, "router/band", 0, batch.x_0.shape, 0.0)
+    told = _told(blueprint, batch, drawn._replace(dropped=drawn.dropped.to(device)))
+    band = routing.measure_band(router.eval(), batch.x_0, drawn.noise.to(device), told)
+    return band.low, band.high
 
 
 def _task(
