@@ -104,7 +104,7 @@ def _jobs(opened: Any, recipe: Path, overrides: Sequence[str], start_over: bool)
     arguments = [str(recipe), *(part for text in overrides for part in ("--set", text))]
     arguments += ["--start-over"] if start_over else []
     clusters = opened.config.partition.clusters
-    expert, router = opened.config.expert, opened.config.router
+    expert, router = opened.config.expert_for(0), opened.config.router
     jobs = (
         []
         if clusters == 1 or (not start_over and opened.router.current(opened.router_inputs()))

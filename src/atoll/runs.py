@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from atoll.config import RunConfig, Section, validate
+from atoll.config import RunConfig, TrainConfig, validate
 from atoll.errors import CorruptError, RunError, StaleError
 
 DONE = "done.json"
@@ -195,17 +195,17 @@ class Run:
 
     def expert_inputs(self, index: int) -> dict[str, Any]:
         """What expert `index` is made from."""
-        return self._training_inputs(self.config.expert, [self.cluster(index)])
+        return self._training_inputs(self.config.expert_for(index), [self.cluster(index)])
 
     def router_inputs(self) -> dict[str, Any]:
         """What the router is made from."""
         clusters = [self.cluster(index) for index in range(self.config.partition.clusters)]
         return self._training_inputs(self.config.router, clusters)
 
-    def _training_inputs(self, settings: Section, clusters: list[Stage]) -> dict[str, Any]:
+    def _training_inputs(self, settings: TrainConfig, clusters: list[Stage]) -> dict[str, Any]:
         return {
             "seed": self.config.seed,
-            "settings": digest(settings.model_dump(mode="json")),
+            "settings": digest(settings.model_dump(mode="json", exclude=set(settings.OPERATION))),
             "condition": digest(self.config.condition.model_dump(mode="json")),
             "data": digest([cluster.digest for cluster in clusters]),
         }

@@ -67,7 +67,7 @@ def test_no_expert_is_asked_about_a_sample_in_which_it_has_no_weight():
 def test_asking_part_of_the_batch_is_asking_all_of_it():
     experts = [awake(DiT(NETWORK, (1, 4, 4))) for _ in range(3)]
     for k, expert in enumerate(experts):
-        expert.head.bias.data += k  # type: ignore[union-attr, operator]
+        expert.head.bias.data += k
     ensemble = Ensemble(experts, torch.ones(3) / 3, (1, 4, 4))
     x_t, t = torch.randn(6, 1, 4, 4), torch.rand(6)
     weights = torch.tensor([[1, 0, 0], [0, 1, 0], [0.5, 0, 0.5], [0, 0, 1], [0.2, 0.3, 0.5], [1, 0, 0]])

@@ -31,18 +31,18 @@ def test_ten_steps_are_five_and_five(prepared, monkeypatch):
     whole, halves = prepared(name="whole"), prepared(name="halves")
     jobs.expert(whole, 0)
 
-    take = loop.take_step
+    take = loop.Steps.take
 
-    def interrupted(task, state, batch):
-        if state.step == 5:
+    def interrupted(steps, batch):
+        if steps.state.step == 5:
             os.kill(os.getpid(), signal.SIGTERM)
-        return take(task, state, batch)
+        return take(steps, batch)
 
-    monkeypatch.setattr(loop, "take_step", interrupted)
+    monkeypatch.setattr(loop.Steps, "take", interrupted)
     with pytest.raises(Interrupted, match="stopped at step 6 of 10"):
         jobs.expert(halves, 0)
     assert not halves.expert(0).done
-    monkeypatch.setattr(loop, "take_step", take)
+    monkeypatch.setattr(loop.Steps, "take", take)
     torch.manual_seed(123)  # what the process did before does not matter
     jobs.expert(halves, 0)
     assert_equal(states(whole.expert(0).path), states(halves.expert(0).path))
@@ -69,14 +69,18 @@ def test_training_lowers_the_loss(prepared):
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(prepared, monkeypatch):
     run = prepared("expert.save_every=4", "expert.log_every=1")
-    take = loop.take_step
+    take = loop.Steps.take
 
-    def poisoned(task, state, batch):
-        loss, norm = take(task, state, batch)
-        return (loss * math.nan if state.step == 7 else loss), norm
+    def poisoned(steps, batch):
+        taken = take(steps, batch)
+        if steps.state.step == 7:
+            taken.losses[taken.t.argmax()] = math.nan
+        return taken
 
-    monkeypatch.setattr(loop, "take_step", poisoned)
-    with pytest.raises(TrainingError, match="not finite at step 6"):
+    monkeypatch.setattr(loop.Steps, "take", poisoned)
+    with pytest.raises(
+        TrainingError, match=r"not finite at step 6 \(first for t from 0.75 to 1; gradient norm \d"
+    ):
         jobs.expert(run, 0)
     assert states(run.expert(0).path)[0] == 4
     assert not run.expert(0).done
@@ -97,17 +101,17 @@ def test_the_average_by_hand(prepared):
     """Three values of one weight, averaged with the young decays 2/11 and 3/12 and 4/13."""
     run = prepared("expert.steps=3", "expert.save_every=1")
     seen: list[torch.Tensor] = []
-    take = loop.take_step
+    take = loop.Steps.take
 
-    def watched(task, state, batch):
+    def watched(steps, batch):
         if not seen:
-            seen.append(state.parameters[0].detach().clone())
-        result = take(task, state, batch)
-        seen.append(state.parameters[0].detach().clone())
+            seen.append(steps.state.parameters[0].detach().clone())
+        result = take(steps, batch)
+        seen.append(steps.state.parameters[0].detach().clone())
         return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "take_step", watched)
+        patch.setattr(loop.Steps, "take", watched)
         jobs.expert(run, 0)
     expected = seen[0]
     for decay, value in zip((2 / 11, 3 / 12, 4 / 13), seen[1:], strict=True):

@@ -9,20 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atoll.config import NetworkConfig
+from atoll.config import NetworkConfig, RouterConfig
 from atoll.data.store import Batch, Reader, sealed
 from atoll.errors import ConfigError, RunError
 from atoll.flow import draws, objectives, path
 from atoll.models import checkpoint, conditions
 from atoll.runs import Run, Stage, replacing, write_json
-from atoll.train import loop
-
-
-def best_device() -> torch.device:
-    """The fastest device of this machine."""
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+from atoll.train import hardware, loop
+from atoll.train import island as islands
 
 
 def expert(run: Run, index: int, *, start_over: bool = False) -> Stage:
@@ -51,9 +45,9 @@ def _train(
     made_from: dict[str, Any],
     start_over: bool,
 ) -> Stage:
-    config = run.config.router if name == "router" else run.config.expert
-    with _alone(stage.path):
-        if not stage.begin(made_from, start_over):
+    config = run.config.router if name == "router" else run.config.expert_for(int(name[-2:]))
+    with islands.joined() as island, _alone(stage.path) if island.first else contextlib.nullcontext():
+        if not island.from_first(lambda: stage.begin(made_from, start_over)):
             return stage
         reader = Reader(clusters, config.batch, run.config.seed)
         blueprint = _blueprint(run, name, config, reader)
@@ -64,23 +58,34 @@ def _train(
             reader=reader,
             config=config,
             seed=run.config.seed,
-            dropout=run.config.condition.dropout if blueprint.classes else 0.0,
+            dropout=run.config.condition.dropout if blueprint.condition != "none" else 0.0,
             stage=stage,
+            island=island,
         )
-        state = loop.train(task, best_device())
-        with replacing(stage.path / checkpoint.WEIGHTS) as beside:
-            checkpoint.write_tensors(beside, state.averaged())
-        write_json(stage.path / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
-        stage.finish(
-            made_from, [checkpoint.WEIGHTS, checkpoint.CONFIG], {"steps": state.step, "rows": reader.rows}
-        )
+        state = loop.train(task, hardware.best_device())
+        averaged = state.averaged()
+        island.from_first(lambda: _publish(stage, blueprint, averaged))
+        contents = {"steps": state.step, "rows": reader.rows}
+        files = [checkpoint.WEIGHTS, checkpoint.CONFIG]
+        island.from_first(lambda: stage.finish(made_from, files, contents))
     return stage
+
+
+def _publish(stage: Stage, blueprint: checkpoint.Blueprint, averaged: dict[str, Tensor]) -> None:
+    with replacing(stage.path / checkpoint.WEIGHTS) as beside:
+        checkpoint.write_tensors(beside, averaged)
+    write_json(stage.path / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
 
 
 def _blueprint(run: Run, name: str, config: NetworkConfig, reader: Reader) -> checkpoint.Blueprint:
     kind = run.config.condition.kind
     if kind == "class" and not reader.classes:
         raise ConfigError("condition.kind is 'class' but the samples have no labels; use 'none'")
+    about = reader.contents.get("text")
+    if kind == "text" and not about:
+        raise ConfigError("condition.kind is 'text' but the samples have no text states; set encode.text")
+    if isinstance(config, RouterConfig) and config.blind:
+        kind = "none"
     network = NetworkConfig.model_validate({key: getattr(config, key) for key in NetworkConfig.model_fields})
     return checkpoint.Blueprint(
         role="router" if name == "router" else "expert",
@@ -88,6 +93,7 @@ def _blueprint(run: Run, name: str, config: NetworkConfig, reader: Reader) -> ch
         shape=tuple(reader.shape),
         condition=kind,
         classes=reader.classes if kind == "class" else 0,
+        text=about["width"] if kind == "text" and about else 0,
         clusters=run.config.partition.clusters,
     )
 
@@ -119,9 +125,14 @@ def _router_loss(blueprint: checkpoint.Blueprint) -> loop.Loss:
 
 def _told(blueprint: checkpoint.Blueprint, batch: Batch, drawn: draws.TrainingDraws) -> conditions.Condition:
     """The condition of each sample, hidden for some."""
-    if blueprint.condition != "class":
-        return None
-    return conditions.hide(batch.label, drawn.dropped, blueprint.classes)
+    if blueprint.condition == "class":
+        assert batch.label is not None
+        return conditions.hide(batch.label, drawn.dropped | (batch.label < 0), blueprint.classes)
+    if blueprint.condition == "text":
+        assert batch.text is not None
+        text = conditions.TextCondition(batch.text.tokens, batch.text.mask, batch.text.pooled)
+        return conditions.hide(text, drawn.dropped, 0)
+    return None
 
 
 @contextlib.contextmanager
