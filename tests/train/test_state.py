@@ -10,6 +10,7 @@ from atoll.config import TrainConfig
 from atoll.errors import CorruptError, TrainingError
 from atoll.models.checkpoint import write_tensors
 from atoll.runs import read_json
+from atoll.train import optimiser
 from atoll.train import state as states
 from atoll.train.island import Island
 
@@ -17,10 +18,10 @@ from atoll.train.island import Island
 def fresh(seed: int) -> states.TrainingState:
     torch.manual_seed(seed)
     model = nn.Linear(3, 2)
-    state = states.TrainingState(model, [torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)])
+    state = states.TrainingState(model, optimiser.build(model, TrainConfig()))
     for _ in range(2):
         model(torch.randn(4, 3)).square().sum().backward()
-        state.optimisers[0].step()
+        state.optimisers[0].step(0.1)
         state.step += 1
     return state
 

@@ -88,24 +88,24 @@ class Steps:
     def _try(self, batch: Batch) -> None:
         """A step that changes nothing."""
         self.gradients(batch)
-        for one in self.state.optimisers:
-            one.zero_grad(set_to_none=True)
+        self._forget_gradients()
 
     def take(self, batch: Batch) -> Taken:
         """One step of the optimiser, without waiting for the device."""
         state, config = self.state, self.config
-        factor = learning_rate(config, state.step)
         losses, t = self.gradients(batch)
         norm = nn.utils.clip_grad_norm_(state.parameters, config.clip, foreach=True)
         for one in state.optimisers:
-            for group in one.param_groups:
-                group["lr"] = config.lr * factor
-            one.step()
-            one.zero_grad(set_to_none=True)
+            one.step(config.lr * learning_rate(config, state.step))
+        self._forget_gradients()
         state.step += 1
         present = [islands.local(parameter.detach()) for parameter in state.parameters]
         torch._foreach_lerp_(state.ema, present, 1 - ema_decay(config, state.step))
         return Taken(losses, t, islands.whole(norm))
+
+    def _forget_gradients(self) -> None:
+        for parameter in self.state.parameters:
+            parameter.grad = None
 
     def gradients(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Add up the gradients of the mean loss over the batch, part by part; the losses and their times."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from atoll.config import TrainConfig
@@ -16,6 +15,7 @@ from atoll.models.checkpoint import read_tensors, write_tensors
 from atoll.runs import file_digest, read_json, replacing, write_json
 from atoll.train import island as islands
 from atoll.train.island import Island
+from atoll.train.optimiser import Optimiser
 
 LATEST = "latest.json"
 DECISIONS = "decisions.json"
@@ -26,7 +26,7 @@ HEADER = 2**20
 class TrainingState:
     """A network in training."""
 
-    def __init__(self, model: nn.Module, optimisers: Sequence[torch.optim.Optimizer]) -> None:
+    def __init__(self, model: nn.Module, optimisers: Sequence[Optimiser]) -> None:
         self.model = model
         self.optimisers = list(optimisers)
         self.step = 0
@@ -56,12 +56,7 @@ class TrainingState:
         for name, parameter, average in zip(self.names, self.parameters, self.ema, strict=True):
             for target, kind in ((islands.local(parameter.detach()), "model"), (average, "ema")):
                 target.copy_(islands.local(islands.part_of(tensors[f"{kind}/{name}"], parameter)))
-        owners = {
-            id(value): one
-            for one in self.optimisers
-            for group in one.param_groups
-            for value in group["params"]
-        }
+        owners = {id(value): one for one in self.optimisers for value in one.parameters}
         marker, index = "optimiser/", dict(zip(self.names, self.parameters, strict=True))
         for key, value in tensors.items():
             if key.startswith(marker):
