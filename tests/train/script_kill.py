@@ -16,7 +16,6 @@ from atoll.errors import EXIT_RUN_AGAIN, Interrupted
 from atoll.runs import Run
 from atoll.train import jobs
 
-
 with contextlib.suppress(ImportError):
     # pyarrow loads it behind the scenes wherever it is installed; once for all attempts is enough.
     importlib.import_module("pandas")
