@@ -98,7 +98,7 @@ def test_there_is_no_expert_without_a_cluster(prepared):
 def test_without_clusters_there_is_nothing_to_train(prepared):
     run = prepared()
     (run.path / "partition").unlink()
-    with pytest.raises(RunError, match="holds no finished expert"):
+    with pytest.raises(RunError, match="not finished"):
         jobs.expert(run, 0)
 
 
