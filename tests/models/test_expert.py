@@ -184,8 +184,8 @@ def test_the_published_conversion_does_not_sample_the_mixture():
     samples = plain.sample(num, strategy="ancestral", steps=60, batch=num).double()
     variance = torch.cdist(samples, data.means).min(1).values.square().mean() / 8
     assert variance > 1.7 * data.width**2
-    for expert in plain.experts:
-        expert.derivatives = True  # type: ignore[assignment]
+    for k in range(4):
+        plain.experts[k].derivatives = True
     samples = plain.sample(num, strategy="full", steps=60, batch=num).double()
     shares = torch.bincount(data.cluster[torch.cdist(samples, data.means).argmin(1)], minlength=4) / num
     assert (shares - 0.25).abs().max() > 0.05
