@@ -8,7 +8,7 @@ import pytest
 from atoll.cli import app
 from atoll.train import jobs
 
-COMMANDS = ["doctor", "expert", "partition", "prepare", "router", "run", "sample", "show"]
+COMMANDS = ["doctor", "expert", "import", "partition", "prepare", "router", "run", "sample", "show"]
 
 
 def atoll(*arguments, check=None):
@@ -22,7 +22,7 @@ def atoll(*arguments, check=None):
 
 
 def test_the_commands_are_these_and_no_others():
-    names = sorted(command.name or command.callback.__name__ for command in app.registered_commands)  # type: ignore[union-attr]
+    names = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
     assert names == COMMANDS
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.flow import mixture
-from tests.analytic import grouped
+from tests.analytic import FiniteData, grouped
 
 
 @pytest.mark.parametrize("t", [0.02, 0.1, 0.3, 0.5, 0.8, 0.99])
@@ -71,3 +71,66 @@ def test_draw_never_takes_an_expert_without_probability():
 
 def test_one_hot():
     assert mixture.one_hot(torch.tensor([2, 0]), 3).tolist() == [[0, 0, 1], [1, 0, 0]]
+
+
+@given(posteriors, st.floats(0.01, 1))
+def test_nucleus_is_the_fewest_experts_with_that_mass(rows, mass):
+    p = torch.tensor(rows, dtype=torch.float64)
+    p = p / p.sum(1, keepdim=True)
+    w = mixture.nucleus(p, mass)
+    torch.testing.assert_close(w.sum(1), torch.ones(len(p), dtype=torch.float64))
+    for row, weights in zip(p, w, strict=True):
+        kept = row[weights > 0]
+        assert kept.sum() >= mass - 1e-9
+        assert kept.sum() - kept.min() < mass + 1e-9, "one fewer would not do"
+
+
+@given(posteriors, st.floats(0, 1))
+def test_threshold_keeps_what_reaches_it_and_at_least_the_best(rows, least):
+    p = torch.tensor(rows, dtype=torch.float64)
+    p = p / p.sum(1, keepdim=True)
+    w = mixture.threshold(p, least)
+    torch.testing.assert_close(w.sum(1), torch.ones(len(p), dtype=torch.float64))
+    assert ((w > 0) == ((p >= least) | (p == p.max(1, keepdim=True).values))).all()
+
+
+def test_sampling_experts_is_unbiased():
+    p = torch.tensor([[0.5, 0.3, 0.2]]).expand(40_000, 3)
+    uniform = torch.rand(40_000, 2, generator=torch.Generator().manual_seed(0))
+    w = mixture.sample(p, uniform)
+    assert ((w.mean(0) - p[0]).abs() < 4 * (0.25 / 80_000) ** 0.5).all()  # four standard errors
+    assert w.sum(1).unique().tolist() == [1.0]
+    assert set(w.unique().tolist()) == {0.0, 0.5, 1.0}
+
+
+def test_restriction_is_the_posterior_of_the_data_that_is_served():
+    """Serving clusters 0 and 2 alone is the model of their data: exact, not a heuristic."""
+    data = grouped(3, [4, 9, 2], dims=5, spread=0.3)
+    kept = data.cluster != 1
+    fewer = FiniteData(data.points[kept], data.cluster[kept] // 2, 2)
+    g = torch.Generator().manual_seed(0)
+    x_t, t = torch.randn(20, 5, generator=g, dtype=torch.float64), torch.full((20,), 0.6, dtype=torch.float64)
+    restricted = mixture.restrict(data.posterior(x_t, t), torch.tensor([True, False, True]))
+    torch.testing.assert_close(restricted[:, [0, 2]], fewer.posterior(x_t, t))
+    assert restricted[:, 1].abs().max() == 0
+
+
+def test_restriction_to_experts_without_probability_is_even():
+    p = torch.tensor([[0.0, 1.0, 0.0]])
+    assert mixture.restrict(p, torch.tensor([True, False, True])).tolist() == [[0.5, 0.0, 0.5]]
+
+
+def test_temperature():
+    p = torch.tensor([[0.8, 0.2]], dtype=torch.float64)
+    torch.testing.assert_close(
+        mixture.temper(p, 0.5), torch.tensor([[0.64, 0.04]], dtype=torch.float64) / 0.68
+    )
+    assert torch.equal(mixture.temper(p, 1.0), p)
+
+
+def test_disagreement_by_hand():
+    velocities = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])  # two experts, one sample
+    weights = torch.tensor([[0.5, 0.5]])
+    # mean (0.5, 0.5): each expert is at squared distance 0.5, the mean has squared length 0.5
+    torch.testing.assert_close(mixture.disagreement(weights, velocities), torch.tensor([1.0]))
+    assert mixture.disagreement(torch.tensor([[1.0, 0.0]]), velocities).item() == 0

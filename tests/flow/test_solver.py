@@ -18,7 +18,7 @@ def error(step: solver.Step, steps: int) -> float:
 
 @pytest.mark.parametrize(("name", "order"), [("euler", 1), ("heun", 2)])
 def test_convergence_order(name, order):
-    step = solver.SOLVERS[name]
+    step = solver.SOLVERS[name]()
     measured = math.log2(error(step, 64) / error(step, 128))
     assert abs(measured - order) < 0.1
 
@@ -26,7 +26,7 @@ def test_convergence_order(name, order):
 @pytest.mark.parametrize("name", list(solver.SOLVERS))
 def test_a_straight_path_is_followed_exactly_in_one_step(name):
     x_0, noise = torch.randn(2, 3, 4, dtype=torch.float64)
-    end = solver.integrate(lambda x_t, t: noise - x_0, noise, 1, solver.SOLVERS[name])
+    end = solver.integrate(lambda x_t, t: noise - x_0, noise, 1, solver.SOLVERS[name]())
     torch.testing.assert_close(end, x_0)
 
 
@@ -55,3 +55,52 @@ def test_every_step_is_reported():
     steps: list[int] = []
     solver.integrate(lambda x, t: x, torch.zeros(1, 1), 3, on_step=steps.append)
     assert steps == [1, 2, 3]
+
+
+def gaussian(scale: float) -> solver.Velocity:
+    """Data N(0, scale²): E[noise - x_0 | x_t] = x_t (t - (1 - t) scale²) / ((1 - t)² scale² + t²)."""
+
+    def velocity(x_t: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        t = t[:, None]
+        return x_t * (t - (1 - t) * scale**2) / ((1 - t) ** 2 * scale**2 + t**2)
+
+    return velocity
+
+
+def test_dpm_is_of_order_two_and_better_than_euler():
+    """Noise x_1 ends at scale · x_1."""
+    x_1 = torch.ones(1, 1, dtype=torch.float64)
+
+    def wrong(name: str, steps: int) -> float:
+        end = solver.integrate(gaussian(0.3), x_1, steps, solver.SOLVERS[name]())
+        return abs(end.item() - 0.3)
+
+    # not quite two: the steps at the ends, where λ is infinite, are of order one
+    assert 1.5 < math.log2(wrong("dpm++", 80) / wrong("dpm++", 160)) < 2.3
+    assert wrong("dpm++", 20) < wrong("euler", 20) / 5
+
+
+def test_dpm_asks_once_per_step_and_forgets_between_integrations():
+    asked = 0
+
+    def velocity(x_t: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        nonlocal asked
+        asked += 1
+        return gaussian(0.5)(x_t, t)
+
+    x_1 = torch.randn(3, 2, dtype=torch.float64)
+    first = solver.integrate(velocity, x_1, 10, solver.SOLVERS["dpm++"]())
+    assert asked == 10
+    assert torch.equal(first, solver.integrate(velocity, x_1, 10, solver.SOLVERS["dpm++"]()))
+
+
+def test_shift_by_hand():
+    assert solver.times(2, shift=3.0) == [1.0, 0.75, 0.0]  # 3 · 0.5 / (1 + 2 · 0.5)
+    shifted = solver.times(10, shift=3.0)
+    assert shifted == sorted(shifted, reverse=True)
+    torch.testing.assert_close(
+        solver.integrate(gaussian(0.5), torch.ones(1, 1, dtype=torch.float64), 400, solver.heun, shift=3.0),
+        torch.full((1, 1), 0.5, dtype=torch.float64),
+        atol=1e-4,
+        rtol=0,
+    )

@@ -12,7 +12,7 @@ def job(tmp_path, name, code, *lines):
     folder.mkdir()
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     made = Job(name, [], folder, steps=100, batch=10)
-    made.process, made.code = object(), code  # type: ignore[assignment]
+    made.process, made.code = object(), code
     return made
 
 

@@ -1,11 +1,11 @@
-"""Expert velocities and posterior to one velocity: full, top-k, ancestral.
+"""Expert velocities and posterior to one velocity: full, top-k, threshold, nucleus, sample, ancestral.
 
 A strategy turns the posterior p(k | x_t, t) into weights over experts that sum to one. Weights of zero mean
-that an expert need not be asked.
+that an expert need not be asked. Strategies that keep only some experts renormalise over those.
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -14,6 +14,26 @@ def combine(
 ) -> Float[Tensor, "batch *sample"]:
     """The marginal velocity Σ_k p(k | x_t) v_k(x_t) (DDM eq. 5)."""
     return torch.einsum("bk,kb...->b...", weights, velocities)
+
+
+def temper(posterior: Float[Tensor, "batch experts"], temperature: float) -> Float[Tensor, "batch experts"]:
+    """p^(1/T) renormalised: T < 1 sharpens, T > 1 flattens, T = 1 changes nothing (DDM §5.2)."""
+    if temperature == 1:
+        return posterior
+    return (posterior.log() / temperature).softmax(1)
+
+
+def restrict(
+    posterior: Float[Tensor, "batch experts"], served: Bool[Tensor, " experts"]
+) -> Float[Tensor, "batch experts"]:
+    """The posterior given that the cluster is one of those served: p(k | x_t, k ∈ S) (Bayes; DDM eq. 5).
+
+    It is the exact posterior of the model of the served clusters' data. Where the router gives all of them
+    nothing, they share evenly rather than dividing zero by zero.
+    """
+    kept = posterior * served
+    total = kept.sum(1, keepdim=True)
+    return torch.where(total > 0, kept / total.clamp(min=1e-38), served / served.sum())
 
 
 def full(posterior: Float[Tensor, "batch experts"]) -> Float[Tensor, "batch experts"]:
@@ -27,6 +47,32 @@ def top_k(posterior: Float[Tensor, "batch experts"], k: int) -> Float[Tensor, "b
     return torch.zeros_like(posterior).scatter(1, experts, values / values.sum(1, keepdim=True))
 
 
+def threshold(posterior: Float[Tensor, "batch experts"], least: float) -> Float[Tensor, "batch experts"]:
+    """Experts of at least this probability, renormalised; always the most probable one (DDM §3.4)."""
+    best = posterior.max(1, keepdim=True).values
+    kept = torch.where((posterior >= least) | (posterior == best), posterior, 0)
+    return kept / kept.sum(1, keepdim=True)
+
+
+def nucleus(posterior: Float[Tensor, "batch experts"], mass: float) -> Float[Tensor, "batch experts"]:
+    """The fewest experts that together have this probability, renormalised (Holtzman et al. 2020, eq. 2)."""
+    values, experts = posterior.sort(dim=1, descending=True)
+    before = values.cumsum(1) - values
+    kept = torch.where(before < mass, values, 0)
+    return torch.zeros_like(posterior).scatter(1, experts, kept / kept.sum(1, keepdim=True))
+
+
+def sample(
+    posterior: Float[Tensor, "batch experts"], uniform: Float[Tensor, "batch draws"]
+) -> Float[Tensor, "batch experts"]:
+    """Experts drawn from the posterior, each with weight one over the number of draws (DDM §3.4).
+
+    Its mean over draws is the posterior: an unbiased estimate of the full velocity.
+    """
+    drawn = [one_hot(draw(posterior, column), posterior.shape[1]) for column in uniform.unbind(1)]
+    return torch.stack(drawn).mean(0)
+
+
 def draw(
     posterior: Float[Tensor, "batch experts"], uniform: Float[Tensor, " batch"]
 ) -> Int[Tensor, " batch"]:
@@ -37,12 +83,20 @@ def draw(
     """
     cumulative = posterior.double().cumsum(1)
     position = uniform.double() * cumulative[:, -1]
-    return torch.searchsorted(cumulative, position[:, None], right=True)[:, 0].clamp(
-        max=posterior.shape[1] - 1
-    )
+    found = torch.searchsorted(cumulative, position[:, None], right=True)[:, 0]
+    return found.clamp(max=posterior.shape[1] - 1)
 
 
 def one_hot(expert: Int[Tensor, " batch"], experts: int) -> Float[Tensor, "batch experts"]:
     """All weight on one expert per sample."""
     weights = torch.zeros(len(expert), experts, device=expert.device)
     return weights.scatter(1, expert[:, None], 1.0)
+
+
+def disagreement(
+    weights: Float[Tensor, "batch experts"], velocities: Float[Tensor, "experts batch *sample"]
+) -> Float[Tensor, " batch"]:
+    """How far active experts are apart: Σ_k w_k |v_k - v|² / |v|² (after EDA, arXiv 2602.02685)."""
+    mean = combine(weights, velocities)
+    apart = (velocities - mean).square().flatten(2).sum(2)  # (experts, batch)
+    return (weights.T * apart).sum(0) / mean.square().flatten(1).sum(1).clamp(min=1e-12)

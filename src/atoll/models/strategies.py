@@ -1,0 +1,34 @@
+"""Strategies by name: which experts a sample asks at each step, and with what weight."""
+
+import re
+from collections.abc import Callable
+
+from torch import Tensor
+
+from atoll.config import STRATEGY
+from atoll.errors import ConfigError
+from atoll.flow import mixture
+
+Uniform = Callable[[int], Tensor]
+"""Gives so many uniform numbers per sample, (batch, draws), new at every step."""
+Strategy = Callable[[Tensor, Uniform], Tensor]
+"""Weights of the experts from the posterior, both (batch, experts)."""
+
+NAMES = "full, top-K, threshold-P, nucleus-P, sample-N, ancestral or auto"
+
+
+def by_name(name: str) -> Strategy:
+    """The strategy of this name; `ancestral` and `auto` are not functions of the posterior of a step."""
+    kind, _, number = name.partition("-")
+    if kind not in ("full", "top", "threshold", "nucleus", "sample") or not re.match(STRATEGY, name):
+        raise ConfigError(f"strategy {name!r} does not weigh experts step by step; use one of {NAMES}")
+    return {
+        "full": lambda posterior, uniform: mixture.full(posterior),
+        "top": lambda posterior, uniform: mixture.top_k(posterior, int(number)),
+        "threshold": lambda posterior, uniform: mixture.threshold(posterior, float(number)),
+        # DDM's nucleus: keep the likely experts, then ask one of them
+        "nucleus": lambda posterior, uniform: mixture.sample(
+            mixture.nucleus(posterior, float(number)), uniform(1)
+        ),
+        "sample": lambda posterior, uniform: mixture.sample(posterior, uniform(int(number))),
+    }[kind]
