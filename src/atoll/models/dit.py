@@ -148,8 +148,12 @@ class HeadNorm(nn.Module):
         self.k = nn.RMSNorm(network.width // network.heads, eps=1e-6)
 
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Normalise both; autocast computes this in float32, attention wants it back."""
-        return self.q(q).to(q.dtype), self.k(k).to(k.dtype)
+        """Normalise both, in the arithmetic that they come in."""
+        return _normalised(q, self.q), _normalised(k, self.k)
+
+
+def _normalised(x: Tensor, norm: nn.RMSNorm) -> Tensor:
+    return F.rms_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.eps)
 
 
 class Modulation(nn.Module):
