@@ -235,6 +235,8 @@ class SampleConfig(Section):
     """Sample i depends on this and on i alone."""
     batch: int = Field(64, ge=1)
     """Samples per forward pass."""
+    prompts: tuple[str, ...] = Field((), strict=False)
+    """What is asked of a run with captions when nobody says a prompt, in turn; by default nothing is."""
 
 
 class LaunchConfig(Section):

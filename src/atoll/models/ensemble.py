@@ -14,9 +14,12 @@ from atoll.errors import ConfigError
 from atoll.flow import draws, mixture, objectives, solver
 from atoll.models import conditions, strategies
 from atoll.models.conditions import Condition, TextCondition
+from atoll.models.vocabulary import Asked, Vocabulary
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
+Finished = Callable[[Sequence[int], "Samples"], None]
+"""Called with the numbers of the samples of a batch as soon as it is done, and the samples."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ class Ensemble:
     text: int = 0
     """Width of the states of a text if the experts are told a text, else 0."""
     defaults: SampleConfig = field(default_factory=SampleConfig)
+    vocabulary: Vocabulary = field(default_factory=Vocabulary)
+    """What names of classes and prompts mean here."""
 
     @property
     def kind(self) -> conditions.Kind:
@@ -104,34 +109,39 @@ class Ensemble:
         self,
         num: int | None = None,
         *,
-        label: int | Sequence[int] | None = None,
+        label: Asked | None = None,
+        prompt: str | Sequence[str] | None = None,
         text: TextCondition | None = None,
         progress: Progress | None = None,
         **settings: Any,
     ) -> Float[Tensor, "num channels *grid"]:
         """Draw samples; `settings` are those of the recipe's [sample] section, which gives the defaults."""
-        return self.trace(num, label=label, text=text, progress=progress, **settings).x_0
+        return self.trace(num, label=label, prompt=prompt, text=text, progress=progress, **settings).x_0
 
     @torch.inference_mode()
     def trace(
         self,
         num: int | None = None,
         *,
-        label: int | Sequence[int] | None = None,
+        label: Asked | None = None,
+        prompt: str | Sequence[str] | None = None,
         text: TextCondition | None = None,
         progress: Progress | None = None,
+        finished: Finished | None = None,
         **settings: Any,
     ) -> Samples:
-        """Draw samples and tell who made them."""
+        """Draw samples and tell who made them; several labels or prompts are taken in turn."""
         how = sampling_settings(self.defaults, num=num, **settings)
         self._served(how)
-        wanted = self._texts(text, how.num) if self.text else self._labels(label, how.num)
+        wanted = self.asked(how, label, prompt, text)
         batches = [range(i, min(i + how.batch, how.num)) for i in range(0, how.num, how.batch)]
         parts = []
         for number, indices in enumerate(batches):
             report = _part_of(progress, number * how.steps, len(batches) * how.steps)
             told = conditions.take(wanted, slice(indices.start, indices.stop))
             parts.append(self._sample_batch(indices, how, told, report))
+            if finished is not None:
+                finished(indices, Samples(*parts[-1]))
         x_0, shares = (torch.cat(column) for column in zip(*parts, strict=True))
         return Samples(x_0, shares)
 
@@ -238,17 +248,26 @@ class Ensemble:
             return conditions.nothing(self.kind, batch, self.classes, self.text, self.device)
         return condition.to(self.device)
 
-    def _labels(self, label: int | Sequence[int] | None, num: int) -> Tensor | None:
-        """Classes for `num` samples: one for all, or several in turn; all classes in turn by default."""
+    def asked(
+        self,
+        how: SampleConfig,
+        label: Asked | None,
+        prompt: str | Sequence[str] | None,
+        text: TextCondition | None,
+    ) -> Condition:
+        """What all samples of a request are told."""
+        numbers = self.vocabulary.labels(label, self.kind)
+        prompt = prompt if prompt is not None or not self.text or text is not None else how.prompts or None
+        text = self.vocabulary.texts(prompt, self.kind) if prompt is not None else text
+        return self._texts(text, how.num) if self.text else self._labels(numbers, how.num)
+
+    def _labels(self, label: Sequence[int] | None, num: int) -> Tensor | None:
+        """Classes for `num` samples, in turn; all of them by default."""
         if not self.classes:
-            if label is not None:
-                raise ConfigError("this run is not class-conditional; leave the class out")
             return None
-        wanted = (
-            list(range(self.classes)) if label is None else [label] if isinstance(label, int) else list(label)
-        )
+        wanted = range(self.classes) if label is None else label
         if not wanted or min(wanted) < 0 or max(wanted) >= self.classes:
-            raise ConfigError(f"classes are numbered 0 to {self.classes - 1}, not {wanted}")
+            raise ConfigError(f"classes are numbered 0 to {self.classes - 1}, not {list(wanted)}")
         return torch.tensor([wanted[i % len(wanted)] for i in range(num)], device=self.device)
 
     def _texts(self, text: TextCondition | None, num: int) -> Condition:
