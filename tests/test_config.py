@@ -113,3 +113,86 @@ def test_any_text_as_override_is_understood_or_refused(text):
         config.validate(tree, "x")
     except ConfigError as error:
         assert str(error)
+
+
+OVERRIDES = """
+name = "a"
+[expert]
+steps = 100
+width = 64
+heads = 4
+[[expert.override]]
+clusters = [0, 3]
+path = "cosine"
+prediction = "noise"
+[[expert.override]]
+clusters = [5]
+steps = 7
+batch = 2
+"""
+
+
+def test_named_clusters_have_settings_of_their_own(tmp_path):
+    run = load(tmp_path, OVERRIDES)
+    assert [run.expert_for(k).prediction for k in range(5)] == [
+        "noise",
+        "velocity",
+        "velocity",
+        "noise",
+        "velocity",
+    ]
+    assert run.expert_for(3).path == "cosine"
+    assert (run.expert_for(3).steps, run.expert_for(3).width) == (100, 64)
+    assert (run.expert_for(5).steps, run.expert_for(5).batch, run.expert_for(5).path) == (7, 2, "linear")
+    assert run.expert_for(1).override == ()
+    assert config.validate(json.loads(json.dumps(run.model_dump(mode="json"))), "x") == run
+
+
+def test_an_override_of_one_cluster_does_not_touch_another(tmp_path):
+    plain, mixed = (
+        load(tmp_path, 'name = "a"\n[expert]\nsteps = 100'),
+        load(tmp_path, 'name = "a"\n[expert]\nsteps = 100\n[[expert.override]]\nclusters = [2]\nlr = 1.0'),
+    )
+    assert plain.expert_for(1) == mixed.expert_for(1)
+    assert plain.expert_for(2) != mixed.expert_for(2)
+
+
+def test_overrides_on_the_command_line(tmp_path):
+    text = 'expert.override=[{clusters=[1], prediction="data", size="S/4"}]'
+    run = load(tmp_path, 'name = "a"\n[expert]\nwidth = 64\nheads = 4', text)
+    assert run.expert_for(1).prediction == "data"
+    assert (run.expert_for(1).width, run.expert_for(1).patch) == (384, (4, 4))
+    assert run.expert_for(0).width == 64
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("clusters = [8]", r"names cluster 8, but this run has clusters 0 to 7"),
+        ("clusters = [0]\nstesp = 3", "unknown key 'stesp'.*did you mean 'steps'"),
+        ("clusters = [0]\nsteps = 'many'", r"in \[\[expert.override\]\]: 'steps' = 'many'"),
+        ("clusters = [0]\noverride = []", "unknown key 'override'"),
+        ("clusters = [0]\nheads = 5", "not a multiple of heads 5"),
+        ("prediction = 'noise'", "clusters' is missing"),
+        ("clusters = []", "clusters"),
+        ("clusters = [1]\n[[expert.override]]\nclusters = [1]", "names cluster 1 twice"),
+        ("clusters = [1]\nsteps = 0", "'expert.steps' = 0"),
+    ],
+)
+def test_wrong_overrides_are_named_in_one_line(tmp_path, lines, said):
+    with pytest.raises(ConfigError, match=said) as caught:
+        load(tmp_path, f'name = "a"\n[[expert.override]]\n{lines}')
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('convert = "exact"', "give both or neither"),
+        ('init = "x"\nconvert = "exact"\nprediction = "noise"', "velocity on the linear path"),
+        ('path = "circular"', "'expert.path' = 'circular'"),
+    ],
+)
+def test_objectives_that_make_no_sense(tmp_path, lines, said):
+    with pytest.raises(ConfigError, match=said):
+        load(tmp_path, f'name = "a"\n[expert]\n{lines}')

@@ -30,7 +30,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and 
 StartOver = Annotated[
     bool, typer.Option("--start-over", help="Throw away what the stage has and begin again.")
 ]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
+RunFolder = Annotated[
+    Path, typer.Argument(metavar="RUN", help="The folder of a finished run, or of one expert.")
+]
 
 
 def main() -> None:
@@ -104,17 +106,18 @@ def _jobs(opened: Any, recipe: Path, overrides: Sequence[str], start_over: bool)
     arguments = [str(recipe), *(part for text in overrides for part in ("--set", text))]
     arguments += ["--start-over"] if start_over else []
     clusters = opened.config.partition.clusters
-    expert, router = opened.config.expert, opened.config.router
+    router = opened.config.router
     jobs = (
         []
         if clusters == 1 or (not start_over and opened.router.current(opened.router_inputs()))
         else [Job("router", ["router", *arguments], opened.router.path, router.steps, router.batch)]
     )
-    return jobs + [
-        Job(f"expert {k}", ["expert", str(k), *arguments], opened.expert(k).path, expert.steps, expert.batch)
-        for k in range(clusters)
-        if start_over or not opened.expert(k).current(opened.expert_inputs(k))
-    ]
+    for k in range(clusters):
+        expert, stage = opened.config.expert_for(k), opened.expert(k)
+        if start_over or not stage.current(opened.expert_inputs(k)):
+            command = ["expert", str(k), *arguments]
+            jobs.append(Job(f"expert {k}", command, stage.path, expert.steps, expert.batch))
+    return jobs
 
 
 @app.command()
@@ -214,18 +217,16 @@ def sample(
     """Samples from a finished run, or from an exported one."""
     from atoll import sample as room
 
-    opened = room.open_run(run_folder)
     settings = {"num": num, "strategy": strategy, "steps": steps, "guidance": guidance, "seed": seed}
+    out = out or room.default_out(run_folder)
     with _bar(as_json) as progress:
-        written = room.sample(
-            opened,
-            out or room.default_out(run_folder),
-            label=label,
-            prompt=prompt,
-            progress=_named(progress, "sample"),
-            **settings,
-        )
-    _tell(as_json, written, f"Wrote {written['pictures']} pictures and {written['grid']}")
+        bar = _named(progress, "sample")
+        if room.is_expert(run_folder):
+            written = room.sample_expert(run_folder, out, label=label, progress=bar, **settings)
+        else:
+            opened = room.open_run(run_folder)
+            written = room.sample(opened, out, label=label, prompt=prompt, progress=bar, **settings)
+    _tell(as_json, written, f"Wrote {written.get('grid', written['samples'])}")
 
 
 @app.command()
@@ -245,6 +246,31 @@ def export(
 
     answer = room.export(Run.open(run_folder), target, licence)
     _tell(as_json, answer, f"Exported to {answer['address']}")
+
+
+@app.command("import")
+def import_checkpoint(
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="A .safetensors file, a folder, or hub:owner/name.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="Folder to write to; by default imported/<name>.")] = None,
+    mapping: Annotated[
+        Path | None, typer.Option(help="A TOML file with our names and theirs, for unknown layouts.")
+    ] = None,
+    overrides: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Say what the checkpoint does not.")
+    ] = [],  # noqa: B006
+    start_over: StartOver = False,
+    as_json: AsJson = False,
+) -> None:
+    """A foreign checkpoint to an expert that samples at once and joins an ensemble at once."""
+    from atoll.train import imported
+
+    name = checkpoint.removeprefix("hub:").rstrip("/").rsplit("/", 1)[-1].removesuffix(".safetensors")
+    folder = out or Path("imported") / name
+    stage = imported.bring_in(checkpoint, folder, mapping, overrides, start_over=start_over)
+    sentence = f"To start experts from it, write in a recipe:\n\n{stage.contents['recipe']}\n\nWrote {folder}"
+    _tell(as_json, {"folder": str(folder), **stage.contents}, sentence)
 
 
 @app.command()

@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from atoll.errors import ConfigError
 
-STRATEGY = r"^(auto|full|ancestral|top-[1-9]\d*|sample-[1-9]\d*|(threshold|nucleus)-(0?\.\d+|1(\.0*)?))$"
+STRATEGY = (
+    r"^(auto|full|ancestral|oracle|top-[1-9]\d*|sample-[1-9]\d*|(threshold|nucleus)-(0?\.\d+|1(\.0*)?))$"
+)
 """How a strategy is written."""
 
 
@@ -135,8 +137,9 @@ class NetworkConfig(Section):
     modulation: Literal["block", "shared"] = "block"
     """Layers that turn the time into scales, shifts and gates: one per block (AdaLN-Zero), or one shared by
     all with a small table per block (AdaLN-Single), which saves about a third of the parameters."""
-    text: Literal["cross", "pooled"] = "cross"
-    """How a text is told: by cross-attention on the states of its tokens, or as one state with the time."""
+    text: Literal["cross", "cross-mlp", "pooled"] = "cross"
+    """How a text is told: by cross-attention on the states of its tokens, which one layer or, as in PixArt,
+    two project first; or as one state with the time."""
     qk_norm: bool = False
     """Normalise queries and keys, which keeps attention tame in large or half-precision networks."""
 
@@ -192,8 +195,80 @@ class TrainConfig(Section):
     """Steps between two checkpoints."""
 
 
-class ExpertConfig(NetworkConfig, TrainConfig):
-    """One expert: its network and its training; every cluster's expert has the same."""
+class ObjectiveConfig(Section):
+    """What a network predicts, and on which path; any of them becomes the same velocity when sampling."""
+
+    path: Literal["linear", "cosine", "linear-beta", "scaled-linear"] = "linear"
+    """Flow matching's; improved DDPM's; DDPM's, which is DiT's; or Stable Diffusion's noise schedule."""
+    prediction: Literal["velocity", "noise", "data", "v"] = "velocity"
+    """noise - x_0; the noise; x_0; or α noise - σ x_0."""
+
+
+class OverrideConfig(Section):
+    """What is different for the experts of some clusters: any other key of [expert]."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True, strict=True)
+
+    clusters: tuple[int, ...] = Field(min_length=1, strict=False)
+    """Which clusters."""
+
+
+class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
+    """One expert: its network, its training and its objective; every cluster's has the same unless said."""
+
+    steps: int = Field(100_000, ge=0)
+    """Optimiser steps; 0 takes `init` as it is."""
+    weighting: Literal["uniform", "min-snr", "noise", "velocity", "data"] = "uniform"
+    """How the loss is spread over noise levels: as it comes, min-SNR, or as another prediction's would be."""
+    init: str | None = None
+    """A folder with an expert to start from: one that was trained, or that `atoll import` made."""
+    convert: Literal["none", "exact", "published"] = "none"
+    """If `init` has another objective: refuse; train it through the exact velocity; or give it a new head."""
+    override: tuple[OverrideConfig, ...] = Field((), strict=False)
+    """Other settings for named clusters, as [[expert.override]] tables."""
+
+    @model_validator(mode="after")
+    def _overrides_make_sense(self) -> Self:
+        named: set[int] = set()
+        for override in self.override:
+            twice = named.intersection(override.clusters)
+            if twice:
+                raise ValueError(f"[[expert.override]] names cluster {min(twice)} twice; name it once")
+            named.update(override.clusters)
+            self._changed(override)
+        if self.steps == 0 and self.init is None:
+            raise ValueError("'expert.steps' = 0 takes expert.init as it is; give one, or train some steps")
+        if self.convert != "none" and self.init is None:
+            raise ValueError("expert.convert says how to use expert.init; give both or neither")
+        if self.convert != "none" and (self.path, self.prediction) != ("linear", "velocity"):
+            raise ValueError(
+                "expert.convert turns into velocity on the linear path; leave out path, prediction"
+            )
+        return self
+
+    def _changed(self, override: OverrideConfig) -> "ExpertConfig":
+        """These settings with the override's; a mistake in it is told as one of its own."""
+        changes = override.model_extra or {}
+        allowed = ExpertConfig.model_fields.keys() - {"override"}
+        for key in changes.keys() - allowed:
+            near = difflib.get_close_matches(key, allowed, n=1)
+            raise ValueError(
+                f"unknown key '{key}' in [[expert.override]]"
+                + (f", did you mean '{near[0]}'?" if near else "")
+            )
+        filled = {*SIZES["XL"], "patch"} if "size" in changes else set()
+        base = {name: getattr(self, name) for name in allowed - filled}
+        try:
+            return ExpertConfig.model_validate({**base, **changes})
+        except ValidationError as error:
+            raise ValueError(f"in [[expert.override]]: {_explain(error.errors()[0])}") from None
+
+    def of_cluster(self, index: int) -> "ExpertConfig":
+        """The settings of one cluster's expert."""
+        for override in self.override:
+            if index in override.clusters:
+                return self._changed(override)
+        return self.model_copy(update={"override": ()})
 
 
 class RouterConfig(NetworkConfig, TrainConfig):
@@ -203,7 +278,7 @@ class RouterConfig(NetworkConfig, TrainConfig):
     """Channels of a token; a router can be much smaller than an expert."""
     depth: int = Field(6, ge=1)
     """Number of blocks."""
-    text: Literal["cross", "pooled"] = "pooled"
+    text: Literal["cross", "cross-mlp", "pooled"] = "pooled"
     """How a text is told; one state for the whole text is enough to tell clusters apart."""
     blind: bool = False
     """Tell the router nothing of the condition, as in Paris and HDDM."""
@@ -215,8 +290,8 @@ class SampleConfig(Section):
     num: int = Field(64, ge=1)
     """How many samples."""
     strategy: str = Field("auto", pattern=STRATEGY)
-    """`full`, `top-K`, `threshold-P`, `nucleus-P`, `sample-N`, `ancestral`, or `auto`: top-1 if it is told a
-    condition, else ancestral."""
+    """`full`, `top-K`, `threshold-P`, `nucleus-P`, `sample-N`, `ancestral`, `oracle`; or `auto`: top-1 where
+    the condition tells the cluster, else ancestral."""
     temperature: float = Field(1.0, gt=0)
     """Of the router's posterior: below 1 sharpens it, above 1 flattens it."""
     experts: tuple[int, ...] | None = Field(None, min_length=1, strict=False)
@@ -237,6 +312,12 @@ class SampleConfig(Section):
     """Samples per forward pass."""
     prompts: tuple[str, ...] = Field((), strict=False)
     """What is asked of a run with captions when nobody says a prompt, in turn; by default nothing is."""
+    band: bool = True
+    """Ask the router only at times at which it can change its mind, as measured when it was trained."""
+    resident: int | None = Field(None, ge=1)
+    """Experts held on the device at once, the others waiting on disk; all by default."""
+    missing: Literal["fail", "skip"] = "fail"
+    """What to do about an expert that is missing or damaged: stop, or serve with the rest."""
 
 
 class LaunchConfig(Section):
@@ -263,6 +344,21 @@ class RunConfig(Section):
     router: RouterConfig = RouterConfig()
     sample: SampleConfig = SampleConfig()
     launch: LaunchConfig = LaunchConfig()
+
+    @model_validator(mode="after")
+    def _overrides_name_clusters(self) -> Self:
+        for override in self.expert.override:
+            for index in override.clusters:
+                if not 0 <= index < self.partition.clusters:
+                    raise ValueError(
+                        f"[[expert.override]] names cluster {index}, "
+                        f"but this run has clusters 0 to {self.partition.clusters - 1}"
+                    )
+        return self
+
+    def expert_for(self, index: int) -> ExpertConfig:
+        """The settings of one cluster's expert: [expert] and what [[expert.override]] says about it."""
+        return self.expert.of_cluster(index)
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> RunConfig:

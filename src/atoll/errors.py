@@ -6,6 +6,7 @@ AtollError            one line for a person: what is wrong and what to do; exit 
 ├── RunError          the run folder holds something else than what is asked for
 │   ├── StaleError    a finished stage was made from other inputs
 │   └── CorruptError  a file is not the one that was written
+├── CheckpointError   a foreign checkpoint is not what it should be
 ├── TrainingError     training cannot go on (a loss that is not finite, no space left)
 └── IsolationError    a job reached for data that is not its own
 Interrupted           asked to stop; the state is saved; exit code 75: run me again
@@ -38,6 +39,10 @@ class StaleError(RunError):
 
 class CorruptError(RunError):
     """A file is not the one that was written."""
+
+
+class CheckpointError(AtollError):
+    """A foreign checkpoint is not what it should be."""
 
 
 class TrainingError(AtollError):

@@ -39,12 +39,16 @@ class Writer:
         """Take in a batch and write its pictures."""
         if not self._x_0:
             self._begin()
-        pixels = store.to_pixels(samples.x_0, self.contents)
         for row, index in enumerate(indices):
             self._x_0[index] = samples.x_0[row].cpu()
             self._shares[index] = samples.shares[row].tolist()
+        if self.contents["kind"] == "unknown":
+            return
+        pixels = store.to_pixels(samples.x_0, self.contents)
+        for row, index in enumerate(indices):
             self._pixels[index] = pixels[row]
-            self._write(self.out / picture_name(index), _picture(pixels[row]), self._about(index))
+            about = {**self._about(index), "strategy": samples.strategy}
+            self._write(self.out / picture_name(index), _picture(pixels[row]), about)
 
     def _begin(self) -> None:
         """Make room: pictures of an earlier, longer call would be taken for ours."""
@@ -65,7 +69,6 @@ class Writer:
             **self.wanted[index],
             "seed": str(self.how.seed),
             "index": str(index),
-            "strategy": self.how.strategy,
             "solver": self.how.solver,
             "steps": str(self.how.steps),
             "guidance": str(self.how.guidance),
@@ -96,13 +99,15 @@ class Writer:
         def save() -> None:
             with replacing(self.out / "samples.npy") as beside, beside.open("wb") as file:
                 np.save(file, torch.stack([self._x_0[index] for index in order]).numpy(), allow_pickle=False)
-            with replacing(self.out / "grid.png") as beside:
-                grid(np.stack([self._pixels[index] for index in order]), experts).save(beside, format="PNG")
+            if self._pixels:
+                written["grid"] = str(self.out / "grid.png")
+                with replacing(self.out / "grid.png") as beside:
+                    grid(np.stack([self._pixels[i] for i in order]), experts).save(beside, format="PNG")
             record = {"indices": order, "experts": experts, "shares": shares, **asked}
             write_json(self.out / "samples.json", record)
 
         self._on_disk(save)
-        return {**written, "grid": str(self.out / "grid.png"), "pictures": len(order)}
+        return written
 
     def _on_disk(self, write: Callable[[], None]) -> None:
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.config import RunConfig, Section, validate
-from atoll.errors import CorruptError, RunError, StaleError
+from atoll.errors import ConfigError, CorruptError, RunError, StaleError
 
 DONE = "done.json"
 STARTED = "started.json"
@@ -194,7 +194,17 @@ class Run:
 
     def expert_inputs(self, index: int) -> dict[str, Any]:
         """What expert `index` is made from."""
-        return self._training_inputs(self.config.expert, [self.cluster(index)])
+        settings = self.config.expert_for(index)
+        inputs = self._training_inputs(settings, [self.cluster(index)])
+        if settings.init is not None:
+            init = Stage(Path(settings.init))
+            if not init.done:
+                raise ConfigError(
+                    f"expert.init '{init.path}' holds no finished expert; give the folder of one that was "
+                    "trained, or that `atoll import` made"
+                )
+            inputs["init"] = init.digest
+        return inputs
 
     def router_inputs(self) -> dict[str, Any]:
         """What the router is made from."""
@@ -204,7 +214,7 @@ class Run:
     def _training_inputs(self, settings: Section, clusters: list[Stage]) -> dict[str, Any]:
         return {
             "seed": self.config.seed,
-            "settings": digest(settings.model_dump(mode="json")),
+            "settings": digest(settings.model_dump(mode="json", exclude={"init", "override"})),
             "condition": digest(self.config.condition.model_dump(mode="json")),
             "data": digest([cluster.digest for cluster in clusters]),
         }

@@ -1,6 +1,8 @@
 """From a finished run, or an exported one, to samples."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,15 @@ from atoll.config import SampleConfig
 from atoll.data.text import TextEncoder
 from atoll.errors import ConfigError, Interrupted, RunError
 from atoll.gallery import Writer
-from atoll.models import checkpoint
+from atoll.models import checkpoint, routing
 from atoll.models.conditions import TextCondition
 from atoll.models.ensemble import Ensemble, Progress, sampling_settings
-from atoll.models.vocabulary import Asked, Encode, Vocabulary
+from atoll.models.expert import as_expert
+from atoll.models.roster import Roster
+from atoll.models.vocabulary import Asked, Encode, Prompts, Vocabulary
 from atoll.runs import Run, Stage
+
+logger = logging.getLogger(__name__)
 
 HUB = "hub:"
 INDEX = "model_index.json"
@@ -23,22 +29,32 @@ ENSEMBLE = "ensemble"
 """Where an exported folder has experts and router: a run without its data."""
 
 
-def load_ensemble(path: Path, device: str | None = None) -> Ensemble:
-    """The experts and router of a finished run, an exported folder or one on the Hub, as one model."""
-    run = open_run(path)
+def load_ensemble(path: Path, device: str | None = None, **settings: Any) -> Ensemble:
+    """A finished run, exported or on the Hub or not, as one model; or a lone expert, as imported."""
     where = torch.device(device) if device else _best_device()
-    contents = run.partition.contents
-    experts = [_network(run.expert(index), where) for index in range(run.config.partition.clusters)]
-    router = _network(run.router, where)[0] if run.router.done else None
-    blueprint = experts[0][1]
+    if is_expert(path):
+        network, blueprint = _network(Stage(path), where)
+        return Ensemble(
+            experts=[as_expert(network, blueprint.objective)],
+            priors=torch.ones(1, device=where),
+            shape=blueprint.shape,
+            classes=blueprint.classes,
+            text=blueprint.text,
+        )
+    run = open_run(path)
+    how = sampling_settings(run.config.sample, **settings)
+    serving = _serving(run, how)
+    blueprint = checkpoint.read_blueprint(run.expert(serving[0]).path / checkpoint.CONFIG)
+    stages = [run.expert(index) for index in range(run.config.partition.clusters)]
     return Ensemble(
-        experts=[network for network, _ in experts],
-        priors=torch.tensor(contents["priors"], device=where),
+        experts=Roster([partial(_expert, stage, where) for stage in stages], how.resident),
+        priors=torch.tensor(run.partition.contents["priors"], device=where),
         shape=tuple(blueprint.shape),
-        router=router,
+        router=_network(run.router, where)[0] if run.router.done else None,
         classes=blueprint.classes,
         text=blueprint.text,
-        defaults=run.config.sample,
+        defaults=how if len(serving) == len(stages) else how.model_copy(update={"experts": tuple(serving)}),
+        band=_band(run.router),
         vocabulary=vocabulary(run, str(where)),
     )
 
@@ -94,6 +110,45 @@ def model_name(run: Run, name: str) -> str:
     return str(inside) if inside.is_dir() else name
 
 
+def _serving(run: Run, how: SampleConfig) -> list[int]:
+    """The experts that were asked for and are there, whole; the others stop everything, or are left out."""
+    wanted = range(run.config.partition.clusters) if how.experts is None else how.experts
+    whole = []
+    for index in wanted:
+        stage = run.expert(index)
+        try:
+            if not stage.done:
+                raise RunError(f"{stage.path} is not trained yet; run `atoll run` on its recipe first")
+            stage.verify(checkpoint.WEIGHTS)
+            whole.append(index)
+        except RunError as error:
+            if how.missing == "fail":
+                raise
+            logger.warning("serving without expert %d: %s", index, error)
+    if not whole:
+        raise RunError(f"{run.path} has no expert that can serve; run `atoll run` on its recipe first")
+    return whole
+
+
+def _expert(stage: Stage, device: torch.device) -> torch.nn.Module:
+    """One expert as a velocity; its files were checked when it was asked to serve."""
+    network, blueprint = checkpoint.load(
+        stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG, device
+    )
+    return as_expert(network, blueprint.objective)
+
+
+def _band(router: Stage) -> routing.Band:
+    """The router's band, if it was measured."""
+    found = router.contents.get("band") if router.done else None
+    return routing.Band(*found) if found else routing.Band()
+
+
+def is_expert(path: Path) -> bool:
+    """Whether a folder holds one expert rather than a run."""
+    return (path / checkpoint.CONFIG).is_file() and (path / checkpoint.WEIGHTS).is_file()
+
+
 def _network(stage: Stage, device: torch.device) -> tuple[torch.nn.Module, checkpoint.Blueprint]:
     if not stage.done:
         raise RunError(f"{stage.path} is not trained yet; run `atoll run` on its recipe first")
@@ -111,7 +166,7 @@ def sample(
     out: Path,
     *,
     label: Asked | None = None,
-    prompt: str | Sequence[str] | None = None,
+    prompt: Prompts | None = None,
     progress: Progress | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
@@ -119,12 +174,36 @@ def sample(
 
     Pictures are written batch by batch; whoever is interrupted keeps those that are finished.
     """
-    ensemble = load_ensemble(run.path)
-    how = sampling_settings(ensemble.defaults, **settings)
-    wanted = _asked_words(ensemble, how, label, prompt)
-    writer = Writer(out, run.partition.contents, how, wanted)
+    ensemble = load_ensemble(run.path, **settings)
+    return _sample_to(ensemble, run.partition.contents, out, label, prompt, progress)
+
+
+def sample_expert(
+    folder: Path,
+    out: Path,
+    *,
+    label: Asked | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Sample a lone expert; it does not know what its values mean, so they are written as they are."""
+    ensemble = load_ensemble(folder)
+    ensemble.defaults = sampling_settings(ensemble.defaults, **settings)
+    return _sample_to(ensemble, {"kind": "unknown"}, out, label, None, progress)
+
+
+def _sample_to(
+    ensemble: Ensemble,
+    contents: Mapping[str, Any],
+    out: Path,
+    label: Asked | None,
+    prompt: Prompts | None,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    how = ensemble.defaults
+    writer = Writer(out, contents, how, _asked_words(ensemble, how, label, prompt))
     try:
-        ensemble.trace(label=label, prompt=prompt, progress=progress, finished=writer.add, **settings)
+        ensemble.trace(label=label, prompt=prompt, progress=progress, finished=writer.add)
     except KeyboardInterrupt:
         written = writer.finish()
         raise Interrupted(
@@ -136,7 +215,7 @@ def sample(
 
 
 def _asked_words(
-    ensemble: Ensemble, how: SampleConfig, label: Asked | None, prompt: str | Sequence[str] | None
+    ensemble: Ensemble, how: SampleConfig, label: Asked | None, prompt: Prompts | None
 ) -> list[dict[str, str]]:
     """What each sample is asked to be, in words: a prompt, a class, or nothing."""
     if ensemble.kind == "class":

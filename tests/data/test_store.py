@@ -3,17 +3,21 @@
 import itertools
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from atoll.config import DataConfig, PartitionConfig, RunConfig
+from atoll.data import store
 from atoll.data.encode import prepare
 from atoll.data.partition import partition
-from atoll.data.store import Reader, open_parquet, sealed, to_pixels
-from atoll.errors import CorruptError, IsolationError
-from atoll.runs import Run, Stage
+from atoll.data.store import Reader, row_digest, sealed, to_pixels, write_cluster_file
+from atoll.errors import CorruptError, DataError, IsolationError
+from atoll.runs import Run, Stage, file_digest
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +114,7 @@ def test_pixels_come_back_as_they_were(run: Run) -> None:
     np.testing.assert_array_equal(to_pixels(batch.x_0, reader.contents), original)
 
 
-def test_closing_ends_the_thread_and_errors_reach_the_consumer(run: Run, tmp_path: Path) -> None:
+def test_closing_ends_the_thread_and_errors_reach_the_consumer(run: Run) -> None:
     before = threading.active_count()
     batches = Reader(stages(run), 10, seed=0).batches()
     next(batches)
@@ -123,16 +127,6 @@ def test_closing_ends_the_thread_and_errors_reach_the_consumer(run: Run, tmp_pat
         with pytest.raises(IsolationError):
             next(batches)
     assert threading.active_count() == before
-
-
-def test_a_seal_keeps_every_other_stage_shut(run: Run) -> None:
-    name = run.cluster(0).contents["parts"][0][0]
-    with sealed(run.cluster(0)):
-        open_parquet(run.cluster(0), name).close()
-        for other in (run.cluster(1), run.data):
-            with pytest.raises(IsolationError, match="belongs to another job"):
-                open_parquet(other, name)
-    open_parquet(run.cluster(1), name).close()
 
 
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
@@ -150,3 +144,118 @@ def test_one_flipped_bit_is_told_in_one_line(run: Run, tmp_path: Path, place: fl
             next(batches)
     finally:
         path.write_bytes(whole)
+
+
+def test_a_row_that_is_not_what_was_written_is_told(run: Run, tmp_path: Path) -> None:
+    """The file's digest is that of the file, but one row was changed before it was taken."""
+    stage = Stage(tmp_path / "cluster-00")
+    stage.path.mkdir()
+    name = run.cluster(0).contents["parts"][0][0]
+    table = pq.read_table(run.cluster(0).path / name)
+    labels = table["label"].to_pylist()
+    labels[3] = (labels[3] + 1) % 5
+    forged = table.set_column(table.column_names.index("label"), "label", pa.array(labels, pa.int64()))
+    pq.write_table(forged, stage.path / name, row_group_size=store.GROUP)
+    contents = {**run.cluster(0).contents, "parts": [[name, table.num_rows]]}
+    stage.finish({}, [name], contents)
+    identity = table["id"][3].as_py().hex()[:12]
+    batches = Reader([stage], 10, seed=0).batches()
+    with pytest.raises(CorruptError, match=rf"holds a damaged row \({identity}\); delete"):
+        next(batches)
+
+
+def test_the_hash_of_a_row_covers_everything_said_about_it() -> None:
+    row = {"sample": b"ab", "label": 1, "caption": "c", "tokens": b"t", "pooled": b"p"}
+    changes: list[dict[str, Any]] = [
+        {"sample": b"ac"},
+        {"label": None},
+        {"label": 2},
+        {"caption": None},
+        {"caption": ""},
+        {"tokens": b""},
+        {"pooled": None},
+        {"sample": b"a", "caption": "bc"},
+    ]
+    digests = {row_digest({**row, **change}) for change in [{}, *changes]}
+    assert len(digests) == 1 + len(changes)
+
+
+def test_files_are_hashed_on_first_use_only(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[Path] = []
+    rows: list[bytes] = []
+
+    def hash_file(path: Path) -> str:
+        hashed.append(path)
+        return file_digest(path)
+
+    def hash_row(row: dict[str, Any]) -> bytes:
+        rows.append(row["id"])
+        return row_digest(row)
+
+    monkeypatch.setattr(store, "file_digest", hash_file)
+    monkeypatch.setattr(store, "row_digest", hash_row)
+    reader = Reader(stages(run), 100, seed=0, memory=WINDOWED)
+    batches = reader.batches()
+    for _ in range(60):  # three and a half epochs
+        next(batches)
+    batches.close()
+    assert len(hashed) == 3
+    assert len(rows) == len(set(rows)) == 1700
+
+
+def test_windows_hold_every_cluster_in_its_natural_share(tmp_path: Path) -> None:
+    """Clusters of 60 %, 30 % and 10 %, read by windows of a tenth of the data."""
+    shares = (12_000, 6_000, 2_000)
+    made = []
+    for cluster, rows in enumerate(shares):
+        stage = Stage(tmp_path / f"cluster-{cluster:02d}")
+        stage.path.mkdir()
+        ids = [bytes([cluster]) + row.to_bytes(31, "big") for row in range(rows)]
+        table = pa.table(
+            {
+                "id": pa.array(ids, pa.binary(32)),
+                "sample": pa.array([identity[-3:] for identity in ids], pa.binary(3)),
+                "label": pa.array([None] * rows, pa.int64()),
+                "caption": pa.array([None] * rows, pa.string()),
+            }
+        )
+        write_cluster_file(stage.path / "part-0.parquet", table, 100)
+        contents = {
+            **{
+                "cluster": cluster,
+                "clusters": 3,
+                "rows": rows,
+                "bytes": rows * 3,
+                "group": 100,
+                "classes": 0,
+            },
+            **{
+                "shape": [3, 1, 1],
+                "dtype": "uint8",
+                "mean": [0.0] * 3,
+                "std": [1.0] * 3,
+                "priors": [0.6, 0.3, 0.1],
+            },
+            "parts": [["part-0.parquet", rows]],
+        }
+        stage.finish({}, ["part-0.parquet"], contents)
+        made.append(stage)
+    reader = Reader(made, 500, seed=3, memory=12_000)  # 60,000 bytes in all, two windows held
+    batches = reader.batches()
+    seen: set[tuple[int, int]] = set()
+    for batch in itertools.islice(batches, 40):
+        counts = torch.bincount(batch.cluster, minlength=3) / 500
+        torch.testing.assert_close(counts, torch.tensor([0.6, 0.3, 0.1]), atol=0.09, rtol=0)
+        row = batch.x_0[:, 1, 0, 0] * 256 + batch.x_0[:, 2, 0, 0]
+        seen.update(zip(batch.cluster.tolist(), row.int().tolist(), strict=True))
+    batches.close()
+    assert len(seen) == 20_000
+    assert batch.label is None
+
+
+def test_clusters_of_different_samples_are_not_mixed(run: Run, tmp_path: Path) -> None:
+    other = Stage(tmp_path / "cluster-01")
+    other.path.mkdir()
+    other.finish({}, [], {**run.cluster(1).contents, "shape": [1, 4, 12]})
+    with pytest.raises(DataError, match="holds other samples than"):
+        Reader([run.cluster(0), other], 10, seed=0)

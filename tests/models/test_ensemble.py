@@ -1,13 +1,17 @@
+import itertools
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
 from atoll.config import NetworkConfig, SampleConfig
 from atoll.errors import ConfigError
-from atoll.flow import draws, solver
-from atoll.models import conditions
+from atoll.flow import draws, mixture, solver
+from atoll.models import conditions, routing
 from atoll.models.dit import DiT
 from atoll.models.ensemble import Ensemble, sampling_settings
+from atoll.models.roster import Roster
 from tests.analytic import ExactExpert, ExactRouter, FiniteData, grouped
 from tests.models.test_dit import awake, captions
 
@@ -54,14 +58,18 @@ def test_sampling_reproduces_cluster_shares_unless_it_is_greedy():
     assert greedy[0] - priors[0] > 5 * sampling_error[0], greedy
 
 
+def asked(ensemble: Ensemble) -> int:
+    return sum(vars(ensemble.experts[k])["asked"] for k in range(len(ensemble.experts)))
+
+
 def test_no_expert_is_asked_about_a_sample_in_which_it_has_no_weight():
     data = grouped(4, [5, 5, 5, 5], dims=3, spread=0.1)
     ensemble = exact(data)
     ensemble.sample(32, strategy="top-1", steps=5)
-    assert sum(expert.asked for expert in ensemble.experts) == 32 * 5  # type: ignore[misc]
+    assert asked(ensemble) == 32 * 5
     ensemble = exact(data)
     ensemble.sample(32, strategy="full", steps=5)
-    assert sum(expert.asked for expert in ensemble.experts) == 4 * 32 * 5  # type: ignore[misc]
+    assert asked(ensemble) == 4 * 32 * 5
 
 
 def test_asking_part_of_the_batch_is_asking_all_of_it():
@@ -73,7 +81,9 @@ def test_asking_part_of_the_batch_is_asking_all_of_it():
     weights = torch.tensor([[1, 0, 0], [0, 1, 0], [0.5, 0, 0.5], [0, 0, 1], [0.2, 0.3, 0.5], [1, 0, 0]])
     every = torch.stack([expert(x_t, t) for expert in experts])
     expected = torch.einsum("bk,kb...->b...", weights, every)
-    torch.testing.assert_close(ensemble.weighted(weights, x_t, t, None), expected, atol=1e-5, rtol=1e-5)
+    found, apart = ensemble.weighted(weights, x_t, t, None)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(apart, mixture.disagreement(weights, every), atol=1e-5, rtol=1e-4)
 
 
 class ClassRouter(nn.Module):
@@ -130,15 +140,91 @@ def test_samples_do_not_depend_on_number_or_batch():
 def test_shares_say_who_made_what():
     data = grouped(3, [4, 4, 4], dims=4, spread=0.2)
     traced = exact(data).trace(16, strategy="ancestral", steps=3)
-    assert traced.shares.sum(1).tolist() == [1.0] * 16
+    torch.testing.assert_close(traced.shares.sum(1), torch.ones(16))
     nearest = data.cluster[torch.cdist(traced.x_0.double(), data.points).argmin(1)]
     assert torch.equal(nearest, traced.expert)
 
 
-def test_auto_is_ancestral_without_a_condition_and_greedy_with_one():
-    assert exact(grouped(2, [1, 1], dims=2, spread=0.1)).resolve("auto") == "ancestral"
-    assert told().resolve("auto") == "top-1"
-    assert told().resolve("full") == "full"
+class Indifferent(nn.Module):
+    def forward(self, x_t: torch.Tensor, t: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(x_t), 2)
+
+
+def test_auto_asks_the_router_how_sure_it_is_at_noise():
+    plain = exact(grouped(2, [1, 1], dims=2, spread=0.1))
+    assert plain.trace(2, steps=1).strategy == "ancestral"
+    certain = told().trace(4, steps=1)
+    assert (certain.strategy, certain.certainty) == ("top-1", 1.0)
+    unsure = told()
+    unsure.router = Indifferent()
+    traced = unsure.trace(4, steps=1)
+    assert (traced.strategy, traced.certainty) == ("ancestral", 0.5)
+    assert told().trace(4, steps=1, strategy="full").strategy == "full"
+
+
+def test_the_oracle_is_told_the_clusters():
+    data = grouped(3, [4, 4, 4], dims=4, spread=0.2)
+    wanted = [2, 0, 1, 2]
+    traced = exact(data).trace(4, strategy="oracle", cluster=wanted, steps=20)
+    assert traced.expert.tolist() == wanted
+    nearest = data.cluster[torch.cdist(traced.x_0.double(), data.points).argmin(1)]
+    assert nearest.tolist() == wanted
+    with pytest.raises(ConfigError, match="needs the cluster of every sample"):
+        exact(data).sample(4, strategy="oracle", cluster=[1])
+    with pytest.raises(ConfigError, match="numbered 0 to 2"):
+        exact(data).sample(1, strategy="oracle", cluster=[3])
+
+
+def test_provenance_tells_weights_switches_and_disagreement():
+    data = grouped(3, [4, 4, 4], dims=4, spread=0.2)
+    traced = exact(data).trace(8, strategy="full", steps=10)
+    assert traced.weights.shape == (10, 8, 3)
+    assert traced.times == pytest.approx(solver.times(10)[:-1])
+    torch.testing.assert_close(traced.weights.sum(2), torch.ones(10, 8))
+    assert traced.disagreement[0].min() > 0, "at noise experts differ"
+    assert traced.disagreement[-1].max() < 1e-3, "near data one expert has all the weight"
+    leading = traced.weights.argmax(2)
+    assert traced.switches.tolist() == [
+        sum(a != b for a, b in itertools.pairwise(row)) for row in leading.T.tolist()
+    ]
+    alone = exact(data).trace(8, strategy="ancestral", steps=10)
+    assert alone.disagreement.max() < 1e-5
+    assert alone.switches.max() == 0
+
+
+def test_inside_its_band_the_router_is_asked_and_outside_it_is_not():
+    data = grouped(4, [5, 5, 5, 5], dims=16, spread=0.02)
+    ensemble = exact(data)
+    router = ensemble.router
+    assert router is not None
+    x_0 = data.points.float().repeat(10, 1)
+    noise = torch.randn(200, 16, generator=torch.Generator().manual_seed(0))
+    ensemble.band = routing.measure_band(router, x_0, noise, None)
+    assert 0.05 < ensemble.band.low < ensemble.band.high <= 1
+    asked: list[float] = []
+    router.register_forward_pre_hook(lambda _, inputs: asked.append(float(inputs[1][0])))
+    some = ensemble.sample(30, strategy="full", steps=50)
+    edge = 1e-6  # times are float32 on the way
+    inside = {
+        round(t, 2) for t in solver.times(50) if ensemble.band.low + edge < t < ensemble.band.high - edge
+    }
+    assert inside <= {round(t, 2) for t in asked}
+    assert len(asked) < 45
+    asked.clear()
+    every = ensemble.sample(30, strategy="full", steps=50, band=False)
+    assert len(asked) == 50
+    torch.testing.assert_close(some, every, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("strategy", ["ancestral", "top-1", "full"])
+def test_one_resident_expert_makes_the_same_samples(strategy):
+    data = grouped(4, [5, 5, 5, 5], dims=4, spread=0.1)
+    everyone = exact(data).sample(24, strategy=strategy, steps=6, batch=8)
+    roster = Roster([partial(ExactExpert, data, k) for k in range(4)], resident=1)
+    lean = Ensemble(roster, data.priors.float(), (4,), ExactRouter(data))
+    assert torch.equal(lean.sample(24, strategy=strategy, steps=6, batch=8), everyone)
+    if strategy == "ancestral":
+        assert roster.loads == 4, "each expert is loaded once"
 
 
 @pytest.mark.parametrize(

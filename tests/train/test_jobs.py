@@ -5,8 +5,11 @@ import torch
 
 from atoll.data.store import Reader
 from atoll.errors import ConfigError, CorruptError, IsolationError, RunError, StaleError
+from atoll.flow import draws
 from atoll.models import checkpoint, conditions
-from atoll.runs import read_json
+from atoll.models import expert as expert_room
+from atoll.runs import read_json, read_lines
+from atoll.sample import load_ensemble
 from atoll.train import jobs, loop
 
 
@@ -95,7 +98,7 @@ def test_there_is_no_expert_without_a_cluster(prepared):
 def test_without_clusters_there_is_nothing_to_train(prepared):
     run = prepared()
     (run.path / "partition").unlink()
-    with pytest.raises(RunError, match="not finished"):
+    with pytest.raises(RunError, match="is not finished"):
         jobs.expert(run, 0)
 
 
@@ -133,3 +136,124 @@ def test_classes_reach_the_network_and_are_hidden_now_and_then(prepared, monkeyp
     jobs.expert(run, 0)
     assert 0.4 < seen.count(10) / len(seen) < 0.6
     assert len(set(seen)) > 3
+
+
+def losses(stage):
+    return [line["loss"] for line in read_lines(stage.path / "metrics.jsonl")]
+
+
+@pytest.mark.parametrize("path", ["linear", "cosine", "linear-beta", "scaled-linear"])
+@pytest.mark.parametrize("prediction", ["velocity", "noise", "data", "v"])
+def test_every_objective_trains_and_is_written_down(prepared, path, prediction):
+    run = prepared(f"expert.path={path}", f"expert.prediction={prediction}", "expert.steps=2")
+    stage = jobs.expert(run, 0)
+    _, blueprint = checkpoint.load(stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG)
+    assert blueprint.objective == checkpoint.Objective(path=path, prediction=prediction)
+    # A new network answers zero, so that its first loss is the mean square of what it is to predict.
+    first = losses(stage)[0]
+    expected = {"velocity": 1.3, "noise": 1.0, "data": 0.4, "v": 0.7}[prediction]
+    assert expected / 2 < first < 2 * expected
+
+
+def test_an_override_reaches_its_cluster_only(prepared):
+    run = prepared('expert.override=[{clusters=[1], path="cosine", prediction="noise", steps=4}]')
+    first, second = jobs.expert(run, 0), jobs.expert(run, 1)
+    objectives = [checkpoint.read_blueprint(s.path / checkpoint.CONFIG).objective for s in (first, second)]
+    assert [objective.prediction for objective in objectives] == ["velocity", "noise"]
+    assert [stage.contents["steps"] for stage in (first, second)] == [10, 4]
+    plain = prepared(name="plain")
+    plain.path = run.path
+    jobs.expert(plain, 0)  # the override of cluster 1 is none of expert 0's business
+    with pytest.raises(StaleError, match="other settings"):
+        jobs.expert(plain, 1)
+
+
+def test_a_mixed_run_samples_as_one(prepared):
+    run = prepared('expert.override=[{clusters=[1], path="cosine", prediction="noise"}]')
+    for k in range(3):
+        jobs.expert(run, k)
+    jobs.router(run)
+    ensemble = load_ensemble(run.path)
+    kinds = [type(ensemble.experts[k]).__name__ for k in range(3)]
+    assert kinds == ["DiT", "Expert", "DiT"]
+    for strategy in ("full", "top-1", "ancestral"):
+        assert ensemble.sample(4, strategy=strategy, steps=3).isfinite().all()
+
+
+@pytest.fixture
+def noise_expert(prepared):
+    """A finished expert that predicts the noise on the cosine path."""
+    run = prepared("expert.path=cosine", "expert.prediction=noise", name="older")
+    return jobs.expert(run, 0)
+
+
+def test_an_expert_is_taken_as_it_is(prepared, noise_expert):
+    folder = noise_expert.path
+    same = ["expert.path=cosine", "expert.prediction=noise"]
+    run = prepared(f"expert.init={folder}", "expert.steps=0", *same)
+    stage = jobs.expert(run, 1)
+    assert stage.contents["steps"] == 0
+    left, right = weights(noise_expert), weights(stage)
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[key], right[key]) for key in left)
+    alone = load_ensemble(folder).sample(2, steps=3)
+    assert alone.shape == (2, 1, 28, 28)
+
+
+def test_training_goes_on_from_another_expert(prepared, noise_expert):
+    same = ["expert.path=cosine", "expert.prediction=noise"]
+    run = prepared(f"expert.init={noise_expert.path}", "expert.steps=2", *same)
+    stage = jobs.expert(run, 0)
+    assert losses(stage)[0] < losses(noise_expert)[0]
+    other = jobs.expert(prepared(*same, "seed=3", name="other"), 0)
+    changed = prepared(f"expert.init={other.path}", "expert.steps=2", *same, name="changed")
+    changed.path = run.path
+    with pytest.raises(StaleError, match="other init"):
+        jobs.expert(changed, 0)
+
+
+def test_a_damaged_init_is_found_before_anything_is_written(prepared, noise_expert):
+    damaged = weights(noise_expert)
+    damaged["head.bias"] += 1
+    checkpoint.write_tensors(noise_expert.path / checkpoint.WEIGHTS, damaged)
+    run = prepared(f"expert.init={noise_expert.path}", "expert.path=cosine", "expert.prediction=noise")
+    with pytest.raises(CorruptError, match="damaged"):
+        jobs.expert(run, 0)
+    assert not run.expert(0).path.exists()
+
+
+def test_an_expert_of_another_objective_is_refused_or_converted(prepared, noise_expert):
+    init = f"expert.init={noise_expert.path}"
+    with pytest.raises(ConfigError, match="predicts noise on the cosine path"):
+        jobs.expert(prepared(init, name="a"), 0)
+    exact = jobs.expert(prepared(init, "expert.convert=exact", "expert.steps=3", name="b"), 0)
+    blueprint = checkpoint.read_blueprint(exact.path / checkpoint.CONFIG)
+    assert (blueprint.objective.path, blueprint.objective.prediction) == ("cosine", "noise")
+    published = jobs.expert(prepared(init, "expert.convert=published", "expert.steps=3", name="c"), 0)
+    blueprint = checkpoint.read_blueprint(published.path / checkpoint.CONFIG)
+    assert blueprint.objective == checkpoint.Objective(rounded=True)
+    for stage in (exact, published):
+        assert load_ensemble(stage.path).sample(2, steps=3).isfinite().all()
+
+
+def test_the_loss_of_a_converted_expert_is_that_of_the_velocity(prepared, noise_expert, monkeypatch):
+    """Trained through the wrapper: what the loss sees is the exact velocity of the unchanged network."""
+    seen: list[torch.Tensor] = []
+    velocity = expert_room.velocity
+
+    def watched(*arguments):
+        seen.append(velocity(*arguments))
+        return seen[-1]
+
+    monkeypatch.setattr(expert_room, "velocity", watched)
+    run = prepared(f"expert.init={noise_expert.path}", "expert.convert=exact", "expert.steps=1")
+    stage = jobs.expert(run, 0)
+    drawn = draws.training_draws(0, "expert-00", 0, seen[0].shape, 0.0)
+    batch = next(Reader([run.cluster(0)], 8, 0).batches())
+    expected = (seen[0] - (drawn.noise - batch.x_0)).square().mean()
+    assert losses(stage)[0] == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_a_missing_init_is_named(prepared, tmp_path):
+    with pytest.raises(ConfigError, match="holds no finished expert"):
+        jobs.expert(prepared(f"expert.init={tmp_path}"), 0)

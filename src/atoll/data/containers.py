@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from atoll.config import DataConfig
 from atoll.data import pictures
+from atoll.data.devices import require
 from atoll.data.samples import (
     CAPTION_FIELDS,
     LABEL_FIELDS,
@@ -45,6 +46,18 @@ class Columns:
         self.label = choose_field(names, config.label_field, LABEL_FIELDS, "label_field")
         self.caption = choose_field(names, config.caption_field, CAPTION_FIELDS, "caption_field")
         self.class_names: tuple[str, ...] = ()
+        self.byte_arrays = False
+
+    def learn_type(self, schema: pa.Schema) -> None:
+        """Arrays come out of Parquet as Python's integers; only the schema knows that they were bytes."""
+        kind = schema.field(self.sample).type
+        while not pa.types.is_primitive(kind) and (inner := inner_type(kind)) is not None:
+            kind = inner
+        self.byte_arrays = kind == pa.uint8()
+
+    def raw(self, record: Mapping[str, Any]) -> Any:
+        """The sample of a record: bytes of a picture, or an array."""
+        return cell_value(record.get(self.sample), byte_array=self.byte_arrays)
 
     @property
     def names(self) -> list[str]:
@@ -54,7 +67,7 @@ class Columns:
     def to_sample(self, record: Mapping[str, Any], name: str, shaper: Shaper) -> Sample | Skipped:
         """One record as a sample."""
         try:
-            values = shaper.values(cell_value(record.get(self.sample)))
+            values = shaper.values(self.raw(record))
         except pictures.PictureError as error:
             return Skipped(name, str(error))
         label = label_text(record.get(self.label), self.class_names) if self.label else None
@@ -62,7 +75,15 @@ class Columns:
         return Sample(name, values, label, None if caption is None else str(caption))
 
 
-def cell_value(cell: Any) -> Any:
+def inner_type(kind: pa.DataType) -> pa.DataType | None:
+    """What a list, or a tensor of the Hub's, is made of."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.storage_type
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return kind.value_type if lists else None
+
+
+def cell_value(cell: Any, *, byte_array: bool) -> Any:
     """What a cell holds: bytes of a picture (the Hub wraps them with their path), or an array."""
     if isinstance(cell, Mapping):
         cell = cell.get("bytes")
@@ -73,13 +94,9 @@ def cell_value(cell: Any) -> Any:
     if isinstance(cell, bytes):
         return cell
     try:
-        array = np.asarray(cell)
-    except ValueError:
+        return np.asarray(cell, dtype=np.uint8 if byte_array else None)
+    except (ValueError, TypeError):
         raise pictures.PictureError("the array is ragged") from None
-    # Parquet has no small floats in nested lists, and Python's integers come back as int64.
-    if array.dtype == np.int64 and array.size and array.min() >= 0 and array.max() <= 255:
-        array = array.astype(np.uint8)
-    return array
 
 
 class ParquetSource:
@@ -92,6 +109,7 @@ class ParquetSource:
         schema = metadata[0].schema.to_arrow_schema()
         self.columns = Columns(schema.names, config, str(files[0]))
         self.columns.class_names = hub_class_names(schema, self.columns.label)
+        self.columns.learn_type(schema)
         self.class_names = self.columns.class_names
         self.shaper = Shaper(config, self._examples(), str(files[0]))
         self.kind = self.shaper.kind
@@ -107,7 +125,7 @@ class ParquetSource:
 
     def _examples(self) -> Iterator[Callable[[], Any]]:
         for record, _ in islice(self._records(0, 0), PEEK):
-            yield partial(cell_value, record.get(self.columns.sample))
+            yield partial(self.columns.raw, record)
 
     @property
     def pieces(self) -> int:
@@ -190,7 +208,7 @@ class TarSource:
         key = "(start)"
         try:
             with tarfile.open(path, "r:*") as tar:
-                files = (member for member in tar if member.isfile() and not _dotted(member.name))
+                files = (member for member in tar if member.isfile() and not _hidden(member.name))
                 for number, (key, members) in enumerate(
                     groupby(files, lambda member: split_name(member.name)[0])
                 ):
@@ -249,8 +267,8 @@ def choose_ending(record: Mapping[str, Any], asked: str | None, usual: Sequence[
     return next((name for name in ((asked,) if asked is not None else usual) if name in record), None)
 
 
-def _dotted(name: str) -> bool:
-    return any(part.startswith(".") and part != "." for part in name.split("/"))
+def _hidden(name: str) -> bool:
+    return any(part.startswith((".", "__")) and part != "." for part in name.split("/"))
 
 
 def _contents(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -268,7 +286,7 @@ class HubSource:
 
     def __init__(self, name: str, config: DataConfig) -> None:
         self.name = name
-        datasets = _import_datasets()
+        datasets = require("datasets", f"data.source 'hub:{name}'")
         try:
             builder = datasets.load_dataset_builder(name, config.subset)
             stream = builder.as_streaming_dataset(split=config.split)
@@ -287,7 +305,8 @@ class HubSource:
             # Undecoded, so that broken pictures are ours to skip and name.
             stream = stream.cast_column(self.columns.sample, datasets.Image(decode=False))
         self.stream = stream.select_columns(self.columns.names)
-        examples = (partial(cell_value, record[self.columns.sample]) for record in islice(self.stream, PEEK))
+        self.columns.learn_type(features.arrow_schema)
+        examples = (partial(self.columns.raw, record) for record in islice(self.stream, PEEK))
         self.shaper = Shaper(config, examples, f"hub:{name}")
         self.kind = self.shaper.kind
 
@@ -301,14 +320,6 @@ class HubSource:
         records = self.stream.shard(num_shards=self.pieces, index=piece).skip(start)
         for row, record in enumerate(records, start):
             yield self.columns.to_sample(record, f"{self.name}/{piece}[{row}]", self.shaper)
-
-
-def _import_datasets() -> Any:
-    try:
-        import datasets  # noqa: PLC0415
-    except ImportError:
-        raise DataError("data.source 'hub:…' needs the library datasets; pip install 'atoll[hf]'") from None
-    return datasets
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,16 +27,21 @@ def pick_device(asked: str) -> torch.device:
 def require(library: str, key: str) -> Any:
     """Import a library of the extra `hf`, which takes seconds, only when it is asked for."""
     try:
-        return importlib.import_module(library)
+        found = importlib.import_module(library)
     except ImportError:
         raise DataError(f"{key} needs the library {library}; pip install 'atoll[hf]'") from None
+    found.utils.logging.set_verbosity_error()  # what matters is said by us, in one line
+    found.utils.logging.disable_progress_bar()
+    return found
 
 
 @contextlib.contextmanager
 def loading(what: str) -> Iterator[None]:
-    """Say in one line why a model could not be loaded."""
+    """Say in one line why a model could not be loaded, and let nothing else be said."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(

@@ -39,6 +39,8 @@ SKIPPED = "skipped.jsonl"
 PREVIEWED = 64
 """Samples of each batch that the preview of latents is fitted to."""
 MAX_CLASSES = 100_000
+EARLY = 1000
+"""Where nobody knows how many samples there are, at least so many are assumed to come."""
 
 
 def prepare(run: Run, *, start_over: bool = False, progress: Progress | None = None) -> Stage:
@@ -93,10 +95,11 @@ def write_parts(
             facts = read_facts(stage.path / name)
             total.rows, total.skipped = total.rows + facts.rows, total.skipped + facts.skipped
             total.skipped_names += facts.skipped_names[: 1 - len(total.skipped_names)]
-            check_skipped(total, config.data.max_skipped)
+            check_skipped(total, config.data.max_skipped, source.rows or max(total.rows, EARLY))
             if progress is not None:
                 progress("prepare", total.rows + total.skipped, source.rows or 0)
             yield name
+    check_skipped(total, config.data.max_skipped, total.rows + total.skipped)
     if not total.rows:
         raise DataError(f"data.source '{config.data.source}' holds no samples; give one that does")
 
@@ -158,9 +161,9 @@ def write_part(
     return True
 
 
-def check_skipped(total: Facts, share: float) -> None:
-    """Stop when too many samples cannot be read."""
-    if total.skipped > share * (total.rows + total.skipped):
+def check_skipped(total: Facts, share: float, expected: int) -> None:
+    """Stop as soon as more samples cannot be read than may be among those that are expected."""
+    if total.skipped > share * expected:
         first = total.skipped_names[0]
         raise DataError(
             f"{total.skipped} of {total.rows + total.skipped} samples cannot be read, first {first['name']} "
@@ -177,6 +180,8 @@ class Encoder:
 
     def _load(self) -> None:
         config = self.config
+        if config.autoencoder is not None and self.kind not in ("image", "video"):
+            raise DataError(f"encode.autoencoder is for pictures and video, not {self.kind}; leave it out")
         self._autoencoder = Autoencoder(config.autoencoder, config.device) if config.autoencoder else None
         self._features = features.open_features(config, self.kind)
         self._text = (
@@ -192,7 +197,7 @@ class Encoder:
             self._load()
         values = torch.from_numpy(np.stack([sample.values for sample in samples]))
         if self._autoencoder is not None and values.dtype != torch.uint8:
-            raise DataError("encode.autoencoder is for pictures and video; leave it out for other samples")
+            raise DataError("encode.autoencoder needs pixels as uint8; convert the samples")
         rested = values if self._autoencoder is None else self._autoencoder.encode(values).half()
         return Encoded(
             samples,

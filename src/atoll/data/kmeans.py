@@ -13,11 +13,12 @@ Rows = NDArray[np.float32]
 Exact = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-SLACK = 0.1
+SLACK = 0.18
 """How far from its fair share a balanced cluster may be, as a part of it."""
-RESTARTS = 4
+RESTARTS = 10
+"""Of the coarse stage, which is small; the best is kept."""
 ROUNDS = 50
-"""At most so many rounds of the coarse stage; it is small, and most often done after ten."""
+"""At most, of each; most often ten are enough."""
 BLOCK = 8192
 """Rows whose distances are held at once."""
 DOUBT = 1e-5
@@ -194,15 +195,20 @@ def _spread(points: Exact, mass: Exact, clusters: int, random: np.random.Generat
 
 
 def _prices(distances: Exact, mass: Exact, prices: Exact) -> Exact:
-    """What each cluster charges so that about the same mass prefers each: Sinkhorn's iteration, softly."""
+    """What each cluster charges, or pays, so that the mass that prefers it is near its fair share.
+
+    Sinkhorn's iteration for optimal transport with bounds: only a cluster that would otherwise be too full
+    has a price, and only one that would be too empty pays.
+    """
     softness = max(float(distances.max() - distances.min()) / 200, 1e-9)
     share = mass / mass.sum()
     for _ in range(30):
         chance = -(distances + prices) / softness
         chance = np.exp(chance - chance.max(axis=1, keepdims=True))
         chance /= chance.sum(axis=1, keepdims=True)
-        load = share @ chance * distances.shape[1]
-        prices = prices + softness * np.log(np.maximum(load, 1e-6))
+        load = np.maximum(share @ chance * distances.shape[1], 1e-6)
+        unpriced = load * np.exp(np.clip(prices / softness, -50, 50))
+        prices = prices + softness * np.log(load / unpriced.clip(1 - SLACK, 1 + SLACK))
     return prices
 
 
@@ -264,9 +270,8 @@ def _fill_empty(assignment: Ints, distances: Exact) -> None:
 
 
 def _means(points: Exact, mass: Exact, assignment: Ints, clusters: int) -> Exact:
-    totals = np.zeros((clusters, points.shape[1]))
-    np.add.at(totals, assignment, points * mass[:, None])
-    means: Exact = totals / np.bincount(assignment, mass, clusters)[:, None]
+    belongs = (assignment == np.arange(clusters)[:, None]) * mass
+    means: Exact = belongs @ points / belongs.sum(axis=1, keepdims=True)
     return means
 
 

@@ -1,12 +1,17 @@
 """Latents instead of pixels: any diffusers AutoencoderKL or AutoencoderTiny, there and back."""
 
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from atoll.data.devices import loading, pick_device, require
+from atoll.data.values import to_values
 from atoll.errors import DataError
+
+DECODED_AT_ONCE = 16
 
 
 class Autoencoder:
@@ -63,6 +68,21 @@ class Autoencoder:
         return _unfold(pixels.float().clamp(-1, 1).cpu(), fold)
 
 
+def decode_samples(x: Tensor, contents: Mapping[str, Any], device: str = "auto") -> Tensor:
+    """Samples that a network made as pixels in [-1, 1], through the autoencoder where they are latents."""
+    if contents.get("autoencoder") is None:
+        return x
+    autoencoder = open_autoencoder(contents["autoencoder"], device)
+    latents = to_values(x, contents).cpu()
+    return torch.cat([autoencoder.decode(batch) for batch in torch.split(latents, DECODED_AT_ONCE)])
+
+
+@functools.lru_cache(maxsize=1)
+def open_autoencoder(name: str, device: str = "auto") -> Autoencoder:
+    """The autoencoder of this name; the last one is kept, since loading takes longer than using it."""
+    return Autoencoder(name, device)
+
+
 def split_subfolder(name: str) -> tuple[str, str | None]:
     """A Hub name has one slash; what follows a second one is a folder inside."""
     parts = name.split("/")
@@ -75,8 +95,7 @@ def _as_frames(x: Tensor) -> tuple[Tensor, int | None]:
     """Video (n, C, T, H, W) as pictures (n T, C, H, W)."""
     if x.ndim == 4:
         return x, None
-    if x.ndim != 5:
-        raise DataError("encode.autoencoder is for pictures and video; leave it out for other samples")
+    assert x.ndim == 5, x.shape
     return x.movedim(2, 1).flatten(0, 1), x.shape[2]
 
 

@@ -287,8 +287,7 @@ class Reader:
         columns = ["sample", "label", *(TEXT_COLUMNS if record["contents"].get("text") else ())]
         first = not self._verified_groups.issuperset(groups)
         with open_parquet(self._stages[stage], name, expected) as file:
-            wanted = None if first else columns
-            table = file.read_row_groups([group.index for group in groups], wanted, use_threads=False)
+            table = _read_groups(self._stages[stage], name, file, groups, None if first else columns)
         self._verified_files.add((stage, name))
         if first:
             self._verify_rows(self._stages[stage], name, table)
@@ -322,6 +321,18 @@ class Reader:
             torch.from_numpy(columns["cluster"]),
             states,
         )
+
+
+def _read_groups(
+    stage: Stage, name: str, file: pq.ParquetFile, groups: Sequence[_Group], columns: Sequence[str] | None
+) -> pa.Table:
+    try:
+        return file.read_row_groups([group.index for group in groups], columns, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptError(
+            f"{stage.path / name} cannot be read ({str(error).splitlines()[0]}); "
+            f"delete {stage.path} and run the same command again"
+        ) from None
 
 
 def generator(*key: int) -> np.random.Generator:

@@ -10,13 +10,20 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from atoll.config import NetworkConfig, Section
+from atoll.config import NetworkConfig, ObjectiveConfig, Section
 from atoll.errors import CorruptError
 from atoll.models.dit import DiT
 from atoll.models.router import Router
 
 WEIGHTS = "weights.safetensors"
 CONFIG = "config.json"
+
+
+class Objective(ObjectiveConfig):
+    """What a network predicts, of which state, and at which time it is fed."""
+
+    rounded: bool = False
+    """Whether the network is fed the whole index round(999 t) of an older network's schedule."""
 
 
 class Blueprint(Section):
@@ -32,12 +39,23 @@ class Blueprint(Section):
     """Width of the states of a text."""
     clusters: int = 1
     """Number of clusters of the run; a router has as many logits."""
+    objective: Objective = Objective()
+    """What an expert predicts; by default what all once did, the velocity."""
+    tables: bool = False
+    """Whether positions and time frequencies are not the usual ones and lie with the weights."""
 
     def build(self) -> nn.Module:
         """A new network with initial weights."""
+        network: DiT | Router
         if self.role == "router":
-            return Router(self.network, self.shape, self.clusters, self.condition, self.classes, self.text)
-        return DiT(self.network, self.shape, self.condition, self.classes, self.text)
+            network = Router(self.network, self.shape, self.clusters, self.condition, self.classes, self.text)
+        else:
+            network = DiT(self.network, self.shape, self.condition, self.classes, self.text)
+        if self.tables:
+            trunk = network.trunk
+            trunk.register_buffer("position", trunk.position, persistent=True)
+            trunk.time.register_buffer("frequency", trunk.time.frequency, persistent=True)
+        return network
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:

@@ -130,9 +130,11 @@ class PooledText(nn.Module):
 class TextMemory(nn.Module):
     """Every token's state in the width of the network, for cross-attention; one learned state for no text."""
 
-    def __init__(self, text: int, width: int) -> None:
+    def __init__(self, text: int, width: int, mlp: bool = False) -> None:
+        """Project by one layer, or by the two of PixArt-α."""
         super().__init__()
         self.project = nn.Linear(text, width)
+        self.deepen = nn.Sequential(nn.GELU("tanh"), nn.Linear(width, width)) if mlp else nn.Identity()
         self.null = nn.Parameter(torch.empty(text))
 
     def forward(
@@ -144,7 +146,8 @@ class TextMemory(nn.Module):
         first = torch.zeros_like(condition.mask)
         first[:, 0] = silent
         tokens = torch.where(first[:, :, None], self.null.to(condition.tokens.dtype), condition.tokens)
-        return self.project(tokens.to(self.project.weight.dtype)), (condition.mask | first)[:, None, None]
+        memory = self.deepen(self.project(tokens.to(self.project.weight.dtype)))
+        return memory, (condition.mask | first)[:, None, None]
 
 
 def build(kind: Kind, classes: int, text: int, width: int) -> nn.Module:

@@ -55,11 +55,11 @@ class Patches(nn.Module):
         return x.permute(order).reshape(len(x), self.channels, *sizes)
 
 
-def positions(grid: Sequence[int], width: int) -> Float[Tensor, "tokens width"]:
+def positions(grid: Sequence[int], width: int, step: float = 1.0) -> Float[Tensor, "tokens width"]:
     """Fixed sine-cosine positions: an equal part of the width for each axis, the last first, as in DiT."""
     part = width // len(grid)
     frequency = 10_000.0 ** -(torch.arange(part // 2, dtype=torch.float64) / (part // 2))
-    axes = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in grid), indexing="ij")
+    axes = torch.meshgrid(*(step * torch.arange(n, dtype=torch.float64) for n in grid), indexing="ij")
     angles = [axis.reshape(-1, 1) * frequency for axis in reversed(axes)]
     return torch.cat([part for angle in angles for part in (angle.sin(), angle.cos())], dim=1).float()
 
@@ -216,13 +216,13 @@ class Trunk(nn.Module):
         text: int = 0,
     ) -> None:
         super().__init__()
-        cross = kind == "text" and network.text == "cross"
+        cross = kind == "text" and network.text != "pooled"
         self.patches = Patches(shape, network.patch)
         self.embed = nn.Linear(self.patches.size, network.width)
         self.register_buffer("position", positions(self.patches.grid, network.width), persistent=False)
         self.time = TimeEmbedding(network.width)
         self.condition = conditions.build(kind, classes, 0 if cross else text, network.width)
-        self.text = conditions.TextMemory(text, network.width) if cross else None
+        self.text = conditions.TextMemory(text, network.width, network.text == "cross-mlp") if cross else None
         shared = network.modulation == "shared"
         self.shared = nn.Linear(network.width, 6 * network.width) if shared else None
         self.blocks = nn.ModuleList(Block(network, cross) for _ in range(network.depth))

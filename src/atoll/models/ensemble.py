@@ -12,14 +12,15 @@ from torch import Tensor, nn
 from atoll.config import SampleConfig
 from atoll.errors import ConfigError
 from atoll.flow import draws, mixture, objectives, solver
-from atoll.models import conditions, strategies
+from atoll.models import conditions, routing, strategies
 from atoll.models.conditions import Condition, TextCondition
-from atoll.models.vocabulary import Asked, Vocabulary
+from atoll.models.roster import Experts
+from atoll.models.vocabulary import Asked, Prompts, Vocabulary
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
 Finished = Callable[[Sequence[int], "Samples"], None]
-"""Called with the numbers of the samples of a batch as soon as it is done, and the samples."""
+"""Called with the numbers of some samples as soon as they are done, and the samples."""
 
 
 @dataclass(frozen=True)
@@ -27,20 +28,47 @@ class Samples:
     """What was sampled, and by whom."""
 
     x_0: Float[Tensor, "num channels *grid"]
-    shares: Float[Tensor, "num experts"]
-    """How much of each sample's way from noise to data each expert had; every row sums to one."""
+    weights: Float[Tensor, "asked num experts"]
+    """The weight of each expert each time that the velocity was asked for, from noise to data."""
+    disagreement: Float[Tensor, "asked num"]
+    """How far the active experts were apart: Σ_k w_k |v_k - v|² / |v|²; zero where one was asked."""
+    times: tuple[float, ...]
+    """The times at which the velocity was asked for."""
+    strategy: str
+    certainty: float | None
+    """How sure the router was at t = 1, where that was looked at."""
+
+    @property
+    def shares(self) -> Float[Tensor, "num experts"]:
+        """How much of each sample's way each expert had; every row sums to one."""
+        return self.weights.mean(0)
 
     @property
     def expert(self) -> Int[Tensor, " num"]:
         """The expert that had the largest share in each sample."""
         return self.shares.argmax(1)
 
+    @property
+    def switches(self) -> Int[Tensor, " num"]:
+        """How often the leading expert of each sample changed on the way."""
+        leading = self.weights.argmax(2)
+        return (leading[1:] != leading[:-1]).sum(0)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some of the samples: their numbers, what they are told, and their expert if it is fixed."""
+
+    indices: list[int]
+    condition: Condition
+    expert: int | None = None
+
 
 @dataclass
 class Ensemble:
     """Experts, each trained alone, that act as one model."""
 
-    experts: Sequence[nn.Module]
+    experts: Experts
     priors: Float[Tensor, " experts"]
     shape: tuple[int, ...]
     router: nn.Module | None = None
@@ -49,6 +77,8 @@ class Ensemble:
     text: int = 0
     """Width of the states of a text if the experts are told a text, else 0."""
     defaults: SampleConfig = field(default_factory=SampleConfig)
+    band: routing.Band = field(default_factory=routing.Band)
+    """The times between which the router is asked."""
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     """What names of classes and prompts mean here."""
 
@@ -72,23 +102,6 @@ class Ensemble:
             raise ConfigError("this run has no router; use the strategy 'ancestral', or train the router")
         return self.router(x_t, t, condition).float().softmax(1)
 
-    def weighted(
-        self, weights: Tensor, x_t: Tensor, t: Tensor, condition: Condition, guidance: float = 1.0
-    ) -> Tensor:
-        """Σ_k w_k v_k, asking each expert only about the samples in which it has weight (DDM eq. 5)."""
-        total = torch.zeros_like(x_t)
-        for k, expert in enumerate(self.experts):
-            rows = weights[:, k].nonzero()[:, 0]
-            if len(rows) == 0:
-                continue
-            everything = len(rows) == len(x_t)
-            part = [x_t, t] if everything else [x_t[rows], t[rows]]
-            told = condition if everything else conditions.take(condition, rows)
-            v = self._guided(expert, part[0], part[1], told, guidance)
-            w = weights[rows, k].to(v.dtype).view(-1, *[1] * (x_t.ndim - 1))
-            total.index_add_(0, rows, w * v)
-        return total
-
     def velocity(
         self,
         x_t: Float[Tensor, "batch *sample"],
@@ -102,21 +115,48 @@ class Ensemble:
         weights = strategies.by_name(strategy)(
             self.posterior(x_t, t, condition), lambda draws: torch.rand(len(x_t), draws, device=x_t.device)
         )
-        return self.weighted(weights, x_t, t, condition, guidance)
+        return self.weighted(weights, x_t, t, condition, guidance)[0]
 
-    @torch.inference_mode()
+    def weighted(
+        self, weights: Tensor, x_t: Tensor, t: Tensor, condition: Condition, guidance: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        """Σ_k w_k v_k, asking each expert only about the samples in which it has weight (DDM eq. 5).
+
+        And how far the experts were apart, by Σ_k w_k |v_k - v|² = Σ_k w_k |v_k|² - |v|².
+        """
+        total = torch.zeros_like(x_t)
+        square = torch.zeros(len(x_t), device=x_t.device)
+        for k in weights.any(0).nonzero()[:, 0].tolist():
+            rows = weights[:, k].nonzero()[:, 0]
+            everything = len(rows) == len(x_t)
+            v = self._guided(
+                self.experts[k],
+                x_t if everything else x_t[rows],
+                t if everything else t[rows],
+                condition if everything else conditions.take(condition, rows),
+                guidance,
+            )
+            w = weights[rows, k].to(v.dtype)
+            total.index_add_(0, rows, w.view(-1, *[1] * (x_t.ndim - 1)) * v)
+            square.index_add_(0, rows, (w * v.square().flatten(1).sum(1)).float())
+        length = total.square().flatten(1).sum(1).float()
+        return total, (square / length.clamp(min=1e-12) - 1).clamp(min=0)
+
     def sample(
         self,
         num: int | None = None,
         *,
         label: Asked | None = None,
-        prompt: str | Sequence[str] | None = None,
+        prompt: Prompts | None = None,
         text: TextCondition | None = None,
+        cluster: Sequence[int] | None = None,
         progress: Progress | None = None,
         **settings: Any,
     ) -> Float[Tensor, "num channels *grid"]:
         """Draw samples; `settings` are those of the recipe's [sample] section, which gives the defaults."""
-        return self.trace(num, label=label, prompt=prompt, text=text, progress=progress, **settings).x_0
+        return self.trace(
+            num, label=label, prompt=prompt, text=text, cluster=cluster, progress=progress, **settings
+        ).x_0
 
     @torch.inference_mode()
     def trace(
@@ -124,80 +164,132 @@ class Ensemble:
         num: int | None = None,
         *,
         label: Asked | None = None,
-        prompt: str | Sequence[str] | None = None,
+        prompt: Prompts | None = None,
         text: TextCondition | None = None,
+        cluster: Sequence[int] | None = None,
         progress: Progress | None = None,
         finished: Finished | None = None,
         **settings: Any,
     ) -> Samples:
-        """Draw samples and tell who made them; several labels or prompts are taken in turn."""
+        """Draw samples and tell who made them; several labels or prompts are taken in turn.
+
+        `cluster` gives each sample its expert for the strategy `oracle`.
+        """
         how = sampling_settings(self.defaults, num=num, **settings)
         self._served(how)
-        wanted = self.asked(how, label, prompt, text)
-        batches = [range(i, min(i + how.batch, how.num)) for i in range(0, how.num, how.batch)]
-        parts = []
-        for number, indices in enumerate(batches):
-            report = _part_of(progress, number * how.steps, len(batches) * how.steps)
-            told = conditions.take(wanted, slice(indices.start, indices.stop))
-            parts.append(self._sample_batch(indices, how, told, report))
+        told = self._asked(how, label, prompt, text)
+        strategy, certainty = self.resolve(how, told)
+        if strategy == "oracle" and (cluster is None or len(cluster) != how.num):
+            raise ConfigError("the strategy 'oracle' needs the cluster of every sample")
+        parts = self._parts(how, strategy, told, cluster)
+        done = []
+        for number, part in enumerate(parts):
+            report = _part_of(progress, number * how.steps, len(parts) * how.steps)
+            done.append(self._sample_part(part, how, strategy, report))
             if finished is not None:
-                finished(indices, Samples(*parts[-1]))
-        x_0, shares = (torch.cat(column) for column in zip(*parts, strict=True))
-        return Samples(x_0, shares)
+                finished(part.indices, done[-1])
+        order = torch.tensor([index for part in parts for index in part.indices]).argsort()
+        order = order.to(self.device)
+        return Samples(
+            x_0=torch.cat([found.x_0 for found in done])[order],
+            weights=torch.cat([found.weights for found in done], dim=1)[:, order],
+            disagreement=torch.cat([found.disagreement for found in done], dim=1)[:, order],
+            times=done[0].times,
+            strategy=strategy,
+            certainty=certainty,
+        )
 
-    def _sample_batch(
-        self,
-        indices: range,
-        how: SampleConfig,
-        condition: Condition,
-        report: Callable[[int], None] | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Sample the given indices; each depends on (seed, index) alone, not on its company."""
-        noise = draws.sample_noise(how.seed, indices, self.shape).to(self.device)
-        condition = self._condition(condition, len(noise))
-        weigh = self._weigher(how, indices, noise, condition)
-        shares = torch.zeros(len(noise), len(self.experts), device=self.device)
-        asked = 0
+    def resolve(self, how: SampleConfig, condition: Condition) -> tuple[str, float | None]:
+        """What `auto` means here, and how sure the router is at t = 1.
+
+        Greedy top-1 sends every sample to the cluster that wins at t = 1. That is right where the condition
+        tells the cluster, and wrong where it does not: there ancestral sampling is exact and as cheap.
+        """
+        if how.strategy != "auto":
+            return how.strategy, None
+        if self.kind == "none" or self.router is None or len(self.experts) == 1:
+            return "ancestral", None
+        few = range(min(how.num, 64))
+        told = self._condition(conditions.take(condition, slice(0, len(few))), len(few))
+        certainty = routing.certainty(self._at_noise(how, few, told))
+        return ("top-1" if certainty >= routing.SURE else "ancestral"), certainty
+
+    def _parts(
+        self, how: SampleConfig, strategy: str, told: Condition, cluster: Sequence[int] | None
+    ) -> list[_Part]:
+        """The batches: as they come, or by expert where each sample keeps one, to load each once."""
+        batches = [range(i, min(i + how.batch, how.num)) for i in range(0, how.num, how.batch)]
+        if strategy not in ("ancestral", "oracle"):
+            return [_Part(list(batch), self._told(told, list(batch))) for batch in batches]
+        if cluster is None:
+            drawn = [self._ancestors(how, batch, self._told(told, list(batch))) for batch in batches]
+            cluster = torch.cat(drawn).tolist()
+        elif min(cluster) < 0 or max(cluster) >= len(self.experts):
+            raise ConfigError(f"clusters are numbered 0 to {len(self.experts) - 1}")
+        parts = []
+        for expert in sorted(set(cluster)):
+            own = [index for index, k in enumerate(cluster) if k == expert]
+            for i in range(0, len(own), how.batch):
+                some = own[i : i + how.batch]
+                parts.append(_Part(some, self._told(told, some), expert))
+        return parts
+
+    def _told(self, told: Condition, indices: list[int]) -> Condition:
+        """What these samples are told, as experts take it."""
+        some = conditions.take(told, torch.tensor(indices, device=self.device))
+        return self._condition(some, len(indices))
+
+    def _sample_part(
+        self, part: _Part, how: SampleConfig, strategy: str, report: Callable[[int], None] | None
+    ) -> Samples:
+        """Sample some indices; each depends on (seed, index) alone, not on its company."""
+        noise = draws.sample_noise(how.seed, part.indices, self.shape).to(self.device)
+        weigh = self._weigher(part, how, strategy)
+        weights, apart, times = [], [], []
 
         def velocity(x_t: Tensor, t: Tensor) -> Tensor:
-            nonlocal asked
-            weights = weigh(x_t, t)
-            shares.add_(weights)
-            asked += 1
-            guidance = how.guidance if how.guided[0] <= t[0] <= how.guided[1] else 1.0
-            return self.weighted(weights, x_t, t, condition, guidance)
+            now = float(t[0])
+            guidance = how.guidance if how.guided[0] <= now <= how.guided[1] else 1.0
+            weights.append(weigh(x_t, t))
+            v, disagreement = self.weighted(weights[-1], x_t, t, part.condition, guidance)
+            apart.append(disagreement)
+            times.append(now)
+            return v
 
         x_0 = solver.integrate(velocity, noise, how.steps, solver.SOLVERS[how.solver](), report, how.shift)
-        return x_0, shares / asked
+        return Samples(x_0, torch.stack(weights), torch.stack(apart), tuple(times), strategy, None)
 
-    def resolve(self, strategy: str) -> str:
-        """What `auto` means here.
-
-        Greedy top-1 sends every sample to the cluster that wins at t = 1. That is right where a condition
-        tells the clusters apart, and wrong without one, where ancestral sampling is exact and as cheap.
-        """
-        if strategy != "auto":
-            return strategy
-        return "top-1" if self.kind != "none" and self.router is not None else "ancestral"
-
-    def _weigher(
-        self, how: SampleConfig, indices: range, noise: Tensor, condition: Condition
-    ) -> Callable[[Tensor, Tensor], Tensor]:
+    def _weigher(self, part: _Part, how: SampleConfig, strategy: str) -> routing.Posterior:
         """The weights of the experts as a function of x_t and t."""
-        strategy = self.resolve(how.strategy)
-        if strategy == "ancestral":
-            weights = self._ancestors(how, indices, noise, condition)
-            return lambda x_t, t: weights
+        if part.expert is not None:
+            experts = torch.full((len(part.indices),), part.expert, device=self.device)
+            fixed = mixture.one_hot(experts, len(self.experts))
+            return lambda x_t, t: fixed
         choose, asked = strategies.by_name(strategy), itertools.count()
+        band = self.band if how.band else routing.Band()
+        posterior = routing.in_band(lambda x_t, t: self.posterior(x_t, t, part.condition), band)
 
         def weigh(x_t: Tensor, t: Tensor) -> Tensor:
             purpose = f"strategy/{next(asked)}"
-            posterior = self._posterior_of_served(how, self.posterior(x_t, t, condition))
-            return choose(posterior, lambda n: self._uniform(how.seed, indices, purpose, n))
+            p = self._posterior_of_served(how, posterior(x_t, t))
+            return choose(p, lambda number: self._uniform(how.seed, part.indices, purpose, number))
 
         return weigh
 
-    def _uniform(self, seed: int, indices: range, purpose: str, number: int) -> Tensor:
+    def _ancestors(self, how: SampleConfig, indices: range, condition: Condition) -> Int[Tensor, " batch"]:
+        """One expert per sample, drawn from the prior or from the router given the condition."""
+        uniform = draws.sample_uniform(how.seed, indices, "ancestor").to(self.device)
+        return mixture.draw(self._at_noise(how, indices, condition), uniform)
+
+    def _at_noise(self, how: SampleConfig, indices: range, condition: Condition) -> Tensor:
+        """p(k | condition): the prior, or what the router says at t = 1, where the noise says nothing."""
+        if condition is None or len(self.experts) == 1:
+            return self._posterior_of_served(how, self.priors.expand(len(indices), -1))
+        noise = draws.sample_noise(how.seed, indices, self.shape).to(self.device)
+        end = torch.ones(len(noise), device=self.device)
+        return self._posterior_of_served(how, self.posterior(noise, end, condition))
+
+    def _uniform(self, seed: int, indices: list[int], purpose: str, number: int) -> Tensor:
         """Uniform numbers (batch, number) that depend on (seed, index) alone."""
         columns = [draws.sample_uniform(seed, indices, f"{purpose}/{n}") for n in range(number)]
         return torch.stack(columns, dim=1).to(self.device)
@@ -217,19 +309,6 @@ class Ensemble:
             posterior = mixture.restrict(posterior, self._served(how))
         return mixture.temper(posterior, how.temperature)
 
-    def _ancestors(self, how: SampleConfig, indices: range, noise: Tensor, condition: Condition) -> Tensor:
-        """One expert per sample, drawn from the prior or from the router given the condition.
-
-        At t = 1 the noise says nothing of the cluster, so p(k | x_1, condition) = p(k | condition).
-        """
-        if condition is None or len(self.experts) == 1:
-            posterior = self.priors.expand(len(noise), -1)
-        else:
-            posterior = self.posterior(noise, torch.ones(len(noise), device=self.device), condition)
-        uniform = draws.sample_uniform(how.seed, indices, "ancestor").to(self.device)
-        posterior = self._posterior_of_served(how, posterior)
-        return mixture.one_hot(mixture.draw(posterior, uniform), len(self.experts))
-
     def _guided(
         self, expert: nn.Module, x_t: Tensor, t: Tensor, condition: Condition, guidance: float
     ) -> Tensor:
@@ -248,17 +327,14 @@ class Ensemble:
             return conditions.nothing(self.kind, batch, self.classes, self.text, self.device)
         return condition.to(self.device)
 
-    def asked(
-        self,
-        how: SampleConfig,
-        label: Asked | None,
-        prompt: str | Sequence[str] | None,
-        text: TextCondition | None,
+    def _asked(
+        self, how: SampleConfig, label: Asked | None, prompt: Prompts | None, text: TextCondition | None
     ) -> Condition:
         """What all samples of a request are told."""
         numbers = self.vocabulary.labels(label, self.kind)
-        prompt = prompt if prompt is not None or not self.text or text is not None else how.prompts or None
-        text = self.vocabulary.texts(prompt, self.kind) if prompt is not None else text
+        if prompt is None and text is None and self.kind == "text":
+            prompt = how.prompts or None
+        text = text if prompt is None else self.vocabulary.texts(prompt, self.kind)
         return self._texts(text, how.num) if self.text else self._labels(numbers, how.num)
 
     def _labels(self, label: Sequence[int] | None, num: int) -> Tensor | None:

@@ -11,6 +11,7 @@ from atoll.models.conditions import Kind, TextCondition
 Encode = Callable[[Sequence[str]], TextCondition]
 """States of some prompts."""
 Asked = str | int | Sequence[str | int]
+Prompts = str | Sequence[str]
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Vocabulary:
             raise ConfigError(f"this run is not class-conditional; {remedy}")
         return [self._label(one) for one in _several(asked)]
 
-    def texts(self, prompts: str | Sequence[str] | None, kind: Kind) -> TextCondition | None:
+    def texts(self, prompts: Prompts | None, kind: Kind) -> TextCondition | None:
         """Prompts, each as one row; equal prompts are encoded once."""
         if prompts is None:
             return None

@@ -9,13 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atoll.config import NetworkConfig
+from atoll.config import ExpertConfig, NetworkConfig, ObjectiveConfig, RouterConfig
 from atoll.data.store import Batch, Reader, sealed
 from atoll.errors import ConfigError, RunError
 from atoll.flow import draws, objectives, path
-from atoll.models import checkpoint, conditions
+from atoll.models import adapt, checkpoint, conditions, routing
+from atoll.models import expert as expert_room
 from atoll.runs import Run, Stage, replacing, write_json
 from atoll.train import loop
+
+BAND_SAMPLES = 256
+"""On how many samples the router's band is measured."""
 
 
 def best_device() -> torch.device:
@@ -32,63 +36,94 @@ def expert(run: Run, index: int, *, start_over: bool = False) -> Stage:
         raise ConfigError(f"there is no expert {index}: this run has experts 0 to {clusters - 1}")
     cluster = run.cluster(index)
     with sealed(cluster):
-        return _train(
-            run, f"expert-{index:02d}", [cluster], run.expert(index), run.expert_inputs(index), start_over
-        )
+        return _train(run, run.expert(index), [cluster], run.config.expert_for(index), start_over)
 
 
 def router(run: Run, *, start_over: bool = False) -> Stage:
     """Train the router to tell from which cluster a noisy sample comes."""
     clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
-    return _train(run, "router", clusters, run.router, run.router_inputs(), start_over)
+    return _train(run, run.router, clusters, run.config.router, start_over)
 
 
 def _train(
-    run: Run,
-    name: str,
-    clusters: list[Stage],
-    stage: Stage,
-    made_from: dict[str, Any],
-    start_over: bool,
+    run: Run, stage: Stage, clusters: list[Stage], config: ExpertConfig | RouterConfig, start_over: bool
 ) -> Stage:
-    config = run.config.router if name == "router" else run.config.expert
+    expert = isinstance(config, ExpertConfig)
+    made_from = run.expert_inputs(int(stage.path.name)) if expert else run.router_inputs()
     with _alone(stage.path):
-        if not stage.begin(made_from, start_over):
+        if not start_over and stage.current(made_from):
             return stage
-        reader = Reader(clusters, config.batch, run.config.seed)
-        blueprint = _blueprint(run, name, config, reader)
-        task = loop.Task(
-            name=name,
-            model=_initial(blueprint, run.config.seed, name),
-            loss=_router_loss(blueprint) if name == "router" else _expert_loss(blueprint),
-            reader=reader,
-            config=config,
-            seed=run.config.seed,
-            dropout=run.config.condition.dropout if blueprint.classes else 0.0,
-            stage=stage,
-        )
+        task, blueprint = _task(run, stage, clusters, config)
+        stage.begin(made_from, start_over)
         state = loop.train(task, best_device())
         with replacing(stage.path / checkpoint.WEIGHTS) as beside:
-            checkpoint.write_tensors(beside, state.averaged())
+            checkpoint.write_tensors(beside, {**task.model.state_dict(), **state.averaged()})
         write_json(stage.path / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
-        stage.finish(
-            made_from, [checkpoint.WEIGHTS, checkpoint.CONFIG], {"steps": state.step, "rows": reader.rows}
-        )
+        contents: dict[str, Any] = {"steps": state.step, "rows": task.reader.rows}
+        if not expert:
+            task.model.load_state_dict(state.averaged(), strict=False)
+            contents["band"] = _measured_band(run, task.model, blueprint)
+        stage.finish(made_from, [checkpoint.WEIGHTS, checkpoint.CONFIG], contents)
     return stage
 
 
-def _blueprint(run: Run, name: str, config: NetworkConfig, reader: Reader) -> checkpoint.Blueprint:
+def _measured_band(run: Run, router: nn.Module, blueprint: checkpoint.Blueprint) -> tuple[float, float]:
+    """Between which times the finished router decides, on a few hundred samples."""
+    clusters = [run.cluster(index) for index in range(blueprint.clusters)]
+    device = next(router.parameters()).device
+    with contextlib.closing(Reader(clusters, BAND_SAMPLES, run.config.seed).batches()) as batches:
+        batch = loop.to_device(next(batches), device)
+    drawn = draws.training_draws(run.config.seed, "router/band", 0, batch.x_0.shape, 0.0)
+    told = _told(blueprint, batch, drawn._replace(dropped=drawn.dropped.to(device)))
+    band = routing.measure_band(router.eval(), batch.x_0, drawn.noise.to(device), told)
+    return band.low, band.high
+
+
+def _task(
+    run: Run, stage: Stage, clusters: list[Stage], config: ExpertConfig | RouterConfig
+) -> tuple[loop.Task, checkpoint.Blueprint]:
+    """What is trained, before anything is written: a mistake in the recipe shows here."""
+    reader = Reader(clusters, config.batch, run.config.seed)
+    name = f"expert-{stage.path.name}" if isinstance(config, ExpertConfig) else "router"
+    blueprint = _blueprint(run, config, reader)
+    model = _initial(blueprint, run.config.seed, name)
+    if isinstance(config, ExpertConfig):
+        if config.init is not None:
+            init = Stage(Path(config.init))
+            weights, described = init.verify(checkpoint.WEIGHTS), init.verify(checkpoint.CONFIG)
+            model, blueprint = adapt.start(weights, described, blueprint, config.convert, model)
+        loss = _expert_loss(blueprint, config)
+    else:
+        loss = _router_loss(blueprint)
+    task = loop.Task(
+        name=name,
+        model=model,
+        loss=loss,
+        reader=reader,
+        config=config,
+        seed=run.config.seed,
+        dropout=run.config.condition.dropout if blueprint.classes else 0.0,
+        stage=stage,
+    )
+    return task, blueprint
+
+
+def _blueprint(run: Run, config: ExpertConfig | RouterConfig, reader: Reader) -> checkpoint.Blueprint:
     kind = run.config.condition.kind
     if kind == "class" and not reader.classes:
         raise ConfigError("condition.kind is 'class' but the samples have no labels; use 'none'")
     network = NetworkConfig.model_validate({key: getattr(config, key) for key in NetworkConfig.model_fields})
+    expert = isinstance(config, ExpertConfig)
+    keys = ObjectiveConfig.model_fields if expert else ()
+    objective = checkpoint.Objective.model_validate({key: getattr(config, key) for key in keys})
     return checkpoint.Blueprint(
-        role="router" if name == "router" else "expert",
+        role="expert" if expert else "router",
         network=network,
         shape=tuple(reader.shape),
         condition=kind,
         classes=reader.classes if kind == "class" else 0,
         clusters=run.config.partition.clusters,
+        objective=objective,
     )
 
 
@@ -99,11 +134,22 @@ def _initial(blueprint: checkpoint.Blueprint, seed: int, name: str) -> nn.Module
         return blueprint.build()
 
 
-def _expert_loss(blueprint: checkpoint.Blueprint) -> loop.Loss:
+def _expert_loss(blueprint: checkpoint.Blueprint, config: ExpertConfig) -> loop.Loss:
+    """The natural loss of the recipe's objective; of the velocity where the network's own is converted."""
+    along = path.PATHS[config.path]
+    own = blueprint.objective
+    converted = (own.path, own.prediction, own.rounded) != (config.path, config.prediction, False)
+
     def loss(model: nn.Module, batch: Batch, drawn: draws.TrainingDraws) -> Tensor:
-        x_t = path.point(batch.x_0, drawn.noise, drawn.t)
-        predicted = model(x_t, drawn.t, _told(blueprint, batch, drawn))
-        return objectives.velocity_loss(predicted.float(), batch.x_0, drawn.noise)
+        time = drawn.t * along.last
+        x = along.point(batch.x_0, drawn.noise, time)
+        told = _told(blueprint, batch, drawn)
+        # Where it is converted, the recipe's objective is the velocity on the linear path.
+        predicted = expert_room.velocity(model, own, x, time, told) if converted else model(x, time, told)
+        alpha, sigma = along.coefficients(time)
+        return objectives.loss(
+            config.prediction, config.weighting, alpha, sigma, predicted.float(), batch.x_0, drawn.noise
+        )
 
     return loss
 

@@ -1,0 +1,49 @@
+"""Experts in waiting: at most so many on the device, the others on disk until they are needed."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from torch import nn
+
+Loader = Callable[[], nn.Module]
+
+
+@runtime_checkable
+class Experts(Protocol):
+    """Experts by number: a list of them, or a roster."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def __getitem__(self, index: int, /) -> nn.Module:
+        """One of them, ready to be asked."""
+
+
+class Roster:
+    """A sequence of experts of which the last `resident` that were asked for are held.
+
+    Weights are memory-mapped safetensors, so an expert that comes back is read from the page cache of the
+    system while there is room for it, and from disk where there is none.
+    """
+
+    def __init__(self, loaders: Sequence[Loader], resident: int | None = None) -> None:
+        self._loaders = list(loaders)
+        self._room = len(self._loaders) if resident is None else resident
+        self._held: OrderedDict[int, nn.Module] = OrderedDict()
+        self.loads = 0
+        """How often an expert was loaded."""
+
+    def __len__(self) -> int:
+        return len(self._loaders)
+
+    def __getitem__(self, index: int) -> nn.Module:
+        """One expert, loaded if it is not held; the one not asked for longest makes room for it."""
+        if index in self._held:
+            self._held.move_to_end(index)
+            return self._held[index]
+        while len(self._held) >= self._room:
+            self._held.popitem(last=False)
+        self.loads += 1
+        self._held[index] = self._loaders[index]()
+        return self._held[index]

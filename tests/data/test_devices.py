@@ -1,0 +1,39 @@
+"""Borrowed models are put where they are asked for, or their absence is told."""
+
+import builtins
+import importlib
+from typing import Any
+
+import pytest
+import torch
+
+from atoll.data.devices import loading, pick_device, require
+from atoll.errors import DataError
+
+
+def test_devices() -> None:
+    assert pick_device("cpu") == torch.device("cpu")
+    assert pick_device("auto").type in ("cpu", "cuda", "mps")
+    with pytest.raises(DataError, match="encode.device 'abacus' is not there"):
+        pick_device("abacus")
+
+
+def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(
+        DataError, match=r"encode.text needs the library transformers; pip install 'atoll\[hf\]'"
+    ):
+        require("transformers", "encode.text")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("no such\nmodel"), ValueError("no such"), builtins.KeyError("no such")]
+)
+def test_why_a_model_cannot_be_loaded_is_one_line(error: Exception) -> None:
+    problem = "encode.text 'x' cannot be loaded: .*no such.*; give a Hub name"
+    with pytest.raises(DataError, match=problem) as caught, loading("encode.text 'x'"):
+        raise error
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,240 @@
+"""Everything comes to rest once, the same whatever happens on the way, or stops with one line."""
+
+import contextlib
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from atoll.data import encode
+from atoll.data.encode import prepare, statistics
+from atoll.data.parts import Facts
+from atoll.errors import DataError, StaleError
+from tests.data.conftest import MakeRun, encoded, picture, pixels
+
+
+def folder_of_images(folder: Path, count: int, broken: int = 0) -> Path:
+    folder.mkdir()
+    for index, image in enumerate(pixels(count)):
+        Image.fromarray(image).save(folder / f"{index:03d}.png")
+    for index in range(broken):
+        (folder / f"{index:03d}.png").write_bytes(b"broken")
+    return folder
+
+
+def test_samples_come_to_rest_in_parts(tmp_path: Path, make_run: MakeRun) -> None:
+    images = pixels(10)
+    np.savez(tmp_path / "set.npz", images=images, labels=np.arange(10) % 3)
+    run = make_run(tmp_path / "set.npz", data={"part": 4})
+    heard: list[tuple[str, int, int]] = []
+    contents = prepare(run, progress=lambda *said: heard.append(said)).contents
+    assert contents["parts"] == [
+        ["part-00000-000.parquet", 4],
+        ["part-00001-000.parquet", 4],
+        ["part-00002-000.parquet", 2],
+    ]
+    assert (contents["kind"], contents["shape"], contents["dtype"]) == ("image", [3, 8, 8], "uint8")
+    assert contents["class_names"] == ["0", "1", "2"]
+    assert (contents["rows"], contents["bytes"], contents["duplicates"]) == (10, 10 * 192, 0)
+    tables = [pq.read_table(run.data.path / name) for name, _ in contents["parts"]]
+    raw = b"".join(cell for table in tables for cell in table["sample"].to_pylist())
+    np.testing.assert_array_equal(
+        np.frombuffer(raw, np.uint8).reshape(10, 3, 8, 8), images.transpose(0, 3, 1, 2)
+    )
+    assert heard[-1] == ("prepare", 10, 10)
+
+
+def test_a_second_call_does_nothing_and_other_settings_are_told(make_run: MakeRun, npz: Any) -> None:
+    path = npz()
+    run = make_run(path)
+    prepare(run)
+    before = {file: file.stat().st_mtime_ns for file in run.data.path.iterdir()}
+    prepare(run)
+    prepare(make_run(path, data={"max_skipped": 0.5}, encode={"batch": 3}))
+    assert {file: file.stat().st_mtime_ns for file in run.data.path.iterdir()} == before
+    with pytest.raises(StaleError, match="made with other data; add --start-over"):
+        prepare(make_run(path, data={"channels": 1}))
+    prepare(make_run(path, data={"channels": 1}), start_over=True)
+    assert run.data.contents["shape"] == [1, 8, 8]
+
+
+def test_a_changed_source_is_told(make_run: MakeRun, npz: Any) -> None:
+    run = make_run(npz(20))
+    prepare(run)
+    npz(21)
+    with pytest.raises(StaleError, match="made with other source"):
+        prepare(run)
+
+
+def test_broken_samples_are_counted_and_named(tmp_path: Path, make_run: MakeRun) -> None:
+    run = make_run(folder_of_images(tmp_path / "images", 20, broken=2), data={"max_skipped": 0.1, "part": 7})
+    contents = prepare(run).contents
+    assert (contents["rows"], contents["skipped"]) == (18, 2)
+    lines = [json.loads(line) for line in (run.data.path / "skipped.jsonl").read_text().splitlines()]
+    assert [line["name"] for line in lines] == ["000.png", "001.png"]
+
+
+def test_too_many_broken_samples_stop_and_leave_nothing(tmp_path: Path, make_run: MakeRun) -> None:
+    run = make_run(folder_of_images(tmp_path / "images", 20, broken=3), data={"max_skipped": 0.1})
+    with pytest.raises(
+        DataError, match=r"3 of 20 samples cannot be read, first 000.png \(not a readable picture"
+    ):
+        prepare(run)
+    assert not run.data.path.exists()
+
+
+def test_one_broken_among_few_stops_by_default(tmp_path: Path, make_run: MakeRun) -> None:
+    with pytest.raises(DataError, match="1 of 20 samples cannot be read"):
+        prepare(make_run(folder_of_images(tmp_path / "images", 20, broken=1)))
+
+
+@pytest.mark.parametrize("part", [2, 100])
+def test_samples_of_different_sizes_are_told(tmp_path: Path, make_run: MakeRun, part: int) -> None:
+    (tmp_path / "images").mkdir()
+    for index, size in enumerate([(8, 8), (8, 8), (9, 8)]):
+        (tmp_path / "images" / f"{index}.png").write_bytes(encoded(picture(index, size)))
+    run = make_run(tmp_path / "images", data={"part": part})
+    with pytest.raises(DataError, match="set data.size"):
+        prepare(run)
+    assert not run.data.path.exists()
+    assert prepare(make_run(tmp_path / "images", data={"size": 8})).contents["rows"] == 3
+
+
+@pytest.mark.parametrize(("what", "rows"), [("keep", 12), ("drop", 8)])
+def test_duplicates_are_found_and_dropped_when_asked(
+    make_run: MakeRun, npz: Any, what: str, rows: int
+) -> None:
+    images = pixels(8)
+    run = make_run(npz(images=np.concatenate([images, images[:4]])), data={"duplicates": what, "part": 5})
+    contents = prepare(run).contents
+    assert (contents["duplicates"], contents["rows"]) == (4, rows)
+
+
+def test_series_are_standardised_by_stored_statistics(tmp_path: Path, make_run: MakeRun) -> None:
+    series = np.random.default_rng(0).normal([[[5.0], [-3.0]]], [[[2.0], [0.5]]], (50, 2, 30))
+    np.savez(tmp_path / "s.npz", x=series.astype(np.float32))
+    contents = prepare(make_run(tmp_path / "s.npz", data={"part": 7})).contents
+    assert (contents["kind"], contents["shape"], contents["dtype"]) == ("series", [2, 30], "float32")
+    assert contents["mean"] == pytest.approx(series.mean(axis=(0, 2)), rel=1e-6)
+    assert contents["std"] == pytest.approx(series.std(axis=(0, 2)), rel=1e-5)
+
+
+def test_a_constant_channel_is_left_unscaled() -> None:
+    facts = Facts(sums=[30.0], squares=[90.0], values_per_channel=10)
+    assert statistics([facts], 1) == {"mean": [3.0], "std": [1.0]}
+
+
+def test_a_full_disk_is_told_and_what_is_whole_is_kept(
+    make_run: MakeRun, npz: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(npz(12), data={"part": 4})
+    write = pq.ParquetWriter.write_table
+    calls = []
+
+    def full(self: pq.ParquetWriter, *arguments: Any, **options: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, *arguments, **options)
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    with pytest.raises(DataError, match="no space left for .*data; free some and run the same command again"):
+        prepare(run)
+    assert sorted(path.name for path in run.data.path.iterdir()) == [
+        "features-00000-000.npy",
+        "part-00000-000.parquet",
+        "started.json",
+    ]
+    assert prepare(run).contents["rows"] == 12
+
+
+KILLED = """
+import os, sys, time
+from pathlib import Path
+from atoll.config import validate
+from atoll.data.encode import prepare
+from atoll.runs import Run, read_json
+
+config = validate(read_json(Path(sys.argv[1])), "test")
+print("ready", flush=True)
+for line in sys.stdin:  # a folder each; a child of ours works there until it is done or killed
+    child = os.fork()
+    if child == 0:
+        os.close(0)
+        prepare(Run(Path(line.strip()), config))
+        os._exit(0)
+    print(child, flush=True)
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    """Every file; of `done.json` all but the time of day."""
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    done = json.loads(files["done.json"])
+    done.pop("time", None)
+    return {**files, "done.json": json.dumps(done).encode()}
+
+
+def test_killed_ten_times_the_files_are_the_same(tmp_path: Path, make_run: MakeRun) -> None:
+    folder = folder_of_images(tmp_path / "images", 300, broken=1)
+    run = make_run(folder, data={"part": 20, "duplicates": "drop"}, encode={"batch": 4})
+    (tmp_path / "config.json").write_text(run.config.model_dump_json())
+    server = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path / "config.json")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    with server, server.stdin, server.stdout:
+        assert server.stdout.readline() == "ready\n"
+
+        def work(path: Path, kill_after: float | None) -> bool:
+            """Prepare in a process of its own; whether it was killed."""
+            print(path, file=server.stdin, flush=True)
+            child = int(server.stdout.readline())
+            if kill_after is not None:
+                time.sleep(kill_after)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+            return int(server.stdout.readline()) == signal.SIGKILL
+
+        whole = tmp_path / "whole"
+        started = time.perf_counter()
+        assert not work(whole, None)
+        duration = time.perf_counter() - started
+        chance = random.Random(0)
+        killed = sum(work(tmp_path / "killed", chance.uniform(0, duration / 8)) for _ in range(10))
+        assert killed >= 5
+        assert not work(tmp_path / "killed", None)
+    assert contents_of(tmp_path / "killed" / "data") == contents_of(whole / "data")
+
+
+def test_features_of_pictures_are_not_for_series(tmp_path: Path, make_run: MakeRun) -> None:
+    np.savez(tmp_path / "s.npz", x=np.zeros((5, 1, 9), np.float32))
+    with pytest.raises(DataError, match="sees pictures, not series"):
+        prepare(make_run(tmp_path / "s.npz", encode={"features": "facebook/dinov2-base"}))
+    with pytest.raises(DataError, match="encode.autoencoder is for pictures and video, not series"):
+        prepare(make_run(tmp_path / "s.npz", encode={"autoencoder": "stabilityai/sd-vae-ft-mse"}))
+
+
+def test_captions_taken_for_labels_are_told(
+    monkeypatch: pytest.MonkeyPatch, make_run: MakeRun, npz: Any
+) -> None:
+    monkeypatch.setattr(encode, "MAX_CLASSES", 5)
+    with pytest.raises(DataError, match="20 different labels; if these are captions"):
+        prepare(make_run(npz(20, labels=[f"caption {index}" for index in range(20)])))

@@ -1,0 +1,167 @@
+"""Each way of deciding gives every sample a cluster, the same wherever the sample appears."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atoll.config import PartitionConfig
+from atoll.data.encode import prepare
+from atoll.data.partition import make_rule
+from atoll.data.parts import Parts
+from atoll.data.rules import FeatureRule, LabelRule, RandomRule, View, draw, lottery, read_assignment
+from atoll.errors import DataError
+from tests.data.conftest import MakeRun, pixels
+
+
+@pytest.fixture
+def parts(make_run: MakeRun, npz: Any) -> Parts:
+    images = pixels(60)
+    run = make_run(
+        npz(images=np.concatenate([images, images[:5]]), labels=np.arange(65) % 4),
+        data={"part": 16, "duplicates": "drop"},
+    )
+    return Parts(prepare(run))
+
+
+def shuffled(parts: Parts, order: list[int]) -> Parts:
+    """The same parts in another order."""
+    parts.names = [parts.names[index] for index in order]
+    return parts
+
+
+def test_the_lottery_is_fair_and_known_by_id_and_seed_alone() -> None:
+    ids = np.random.default_rng(0).integers(0, 256, (20_000, 32), dtype=np.uint8)
+    first, again, other = lottery(ids, 1), lottery(ids[::-1], 1)[::-1], lottery(ids, 2)
+    np.testing.assert_array_equal(first, again)
+    for tickets in (first, other):
+        assert abs(float(tickets.mean()) / 2**64 - 0.5) < 0.01
+    assert abs(np.corrcoef(first.astype(float), other.astype(float))[0, 1]) < 0.03
+
+
+@pytest.mark.parametrize("count", [10, 1000])
+def test_a_draw_does_not_depend_on_the_order_of_parts(parts: Parts, count: int) -> None:
+    ids, features = draw(parts, count, seed=5)
+    assert len(ids) == min(count, 60)  # the dropped duplicates are not drawn
+    for order in ([4, 3, 2, 1, 0], [2, 0, 4, 1, 3]):
+        again, same = draw(shuffled(parts, order), count, seed=5)
+        np.testing.assert_array_equal(ids, again)
+        np.testing.assert_array_equal(features, same)
+    assert not np.array_equal(ids, draw(parts, count, seed=6)[0])
+
+
+def test_a_draw_takes_the_lowest_tickets(parts: Parts) -> None:
+    everyone = np.unique(np.concatenate([parts.ids(name) for name in parts.names]), axis=0)
+    lowest = everyone[np.argsort(lottery(everyone, 5))[:10]]
+    np.testing.assert_array_equal(draw(parts, 10, seed=5)[0], lowest)
+
+
+def test_random_clusters_are_of_equal_size(parts: Parts) -> None:
+    ids = draw(parts, 1000, seed=0)[0]
+    rule = RandomRule.fit(ids, 7, seed=0)
+    counts: Counter[int] = Counter()
+    for name in parts.names:
+        counts.update(rule.assign(View(parts, name)).cluster[parts.kept(name)].tolist())
+    assert sorted(counts.values()) == [8, 8, 8, 9, 9, 9, 9]
+
+
+def test_random_clusters_say_nothing_about_who_was_drawn() -> None:
+    """A sample of the lowest tickets must not all fall into the first cluster."""
+    ids = np.random.default_rng(0).integers(0, 256, (40_000, 32), dtype=np.uint8)
+    sample = ids[np.argsort(lottery(ids, 0))[:4000]]
+    rule = RandomRule.fit(sample, 4, seed=0)
+    everyone = np.bincount(rule.assign(_ViewOf(ids)).cluster)
+    assert everyone.max() / everyone.min() < 1.1
+
+
+class _ViewOf(View):
+    def __init__(self, ids: np.ndarray) -> None:
+        self.__dict__["ids"] = ids
+
+
+def test_labels_have_clusters_of_their_own_or_are_packed_evenly() -> None:
+    counts = {"a": 50, "b": 30, "c": 20, "d": 10, "e": 0}
+    own = LabelRule.fit(counts, ["a", "b", "c", "d", "e"], 4)
+    packed = LabelRule.fit(counts, ["a", "b", "c", "d", "e"], 2)
+    assert own._cluster_of == {"a": 0, "b": 1, "c": 2, "d": 3}
+    assert packed._cluster_of == {"a": 0, "b": 1, "c": 1, "d": 0}
+    with pytest.raises(DataError, match="there are 4 labels for 5 clusters"):
+        LabelRule.fit(counts, ["a", "b", "c", "d", "e"], 5)
+
+
+def test_features_that_do_not_tell_samples_apart_are_told() -> None:
+    with pytest.raises(DataError, match="tell only 2 samples apart for 3 clusters"):
+        FeatureRule.fit(np.repeat(np.eye(2), 30, axis=0), PartitionConfig(clusters=3), 0, None)
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_features_give_every_sample_a_cluster_and_every_cluster_a_sample(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 400), "samples")
+    clusters = data.draw(st.integers(1, min(count, 20)), "clusters")
+    seed = data.draw(st.integers(0, 2**40), "seed")
+    random = np.random.default_rng(seed)
+    # Few different rows, many times each, are the hard case: centres coincide and cells run empty.
+    distinct = random.normal(size=(data.draw(st.integers(clusters, max(clusters, count)), "distinct"), 3))
+    rows = np.concatenate([np.arange(len(distinct)), random.integers(0, len(distinct), count)])[:count]
+    features = np.concatenate([distinct[rows], distinct[:clusters]]).astype(np.float16)
+    distinct_directions = len(np.unique(FeatureRule.project(features, None), axis=0))
+    config = PartitionConfig(clusters=clusters, fine=data.draw(st.integers(1, 64), "fine"))
+    try:
+        found = FeatureRule.fit(features, config, seed, None).assign_features(features).cluster
+    except DataError:
+        assert distinct_directions < clusters
+    else:
+        assert np.bincount(found, minlength=clusters).min() > 0
+        assert len(found) == len(features)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet by id", "parquet by hex"])
+def test_an_assignment_from_elsewhere(parts: Parts, tmp_path: Path, form: str) -> None:
+    names = [name for part in parts.names for name in View(parts, part).names]
+    ids = [bytes(raw) for part in parts.names for raw in parts.ids(part)]
+    cluster = [int(identity[0]) % 3 for identity in ids]
+    path = tmp_path / f"said.{form.split()[0]}"
+    if form == "csv":
+        path.write_text("name,cluster\n" + "".join(f"{a},{b}\n" for a, b in zip(names, cluster, strict=True)))
+    elif form == "jsonl":
+        path.write_text(
+            "".join(f'{{"name": "{a}", "cluster": {b}}}\n' for a, b in zip(names, cluster, strict=True))
+        )
+    else:
+        keys = ids if form.endswith("by id") else [identity.hex() for identity in ids]
+        pq.write_table(pa.table({"id": keys, "cluster": cluster}), path)
+    rule = make_rule(parts, PartitionConfig(clusters=3, method="file", file=str(path)), seed=0)
+    found = np.concatenate([rule.assign(View(parts, part)).cluster for part in parts.names])
+    assert found.tolist() == cluster
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "name,group\nset.npz[0],1\n",
+            "give a .csv, .jsonl or .parquet with columns 'cluster' and 'name' or 'id'",
+        ),
+        ("name,cluster\nset.npz[0],first\n", "cannot be read"),
+        ("name,cluster\nset.npz[0],9\n", r"puts set.npz\[0\] in cluster 9; give clusters from 0 to 1"),
+        ("name,cluster\nset.npz[0],0\n", r"does not say which cluster set.npz\[1\] belongs to"),
+    ],
+)
+def test_a_wrong_assignment_is_told(parts: Parts, tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "said.csv").write_text(text)
+    config = PartitionConfig(clusters=2, method="file", file=str(tmp_path / "said.csv"))
+    with pytest.raises(DataError, match=problem) as caught:
+        make_rule(parts, config, seed=0).assign(View(parts, parts.names[0]))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_assignment_knows_ids_from_names(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,cluster\nff00,1\n")
+    assert read_assignment(tmp_path / "a.csv") == (True, {"ff00": 1})
