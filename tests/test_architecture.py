@@ -20,12 +20,15 @@ MAY_IMPORT = {
     "data": {"config", "runs", "errors"},
     "models": {"config", "flow", "errors"},
     "train": {"config", "runs", "flow", "models", "data", "errors"},
-    "sample": {"config", "runs", "flow", "models", "data", "errors"},
+    "gallery": {"config", "runs", "models", "data", "errors"},
+    "sample": {"config", "runs", "flow", "models", "data", "gallery", "errors"},
+    "export": {"config", "runs", "models", "data", "gallery", "sample", "errors"},
+    "pipeline": {"config", "data", "models", "sample", "errors"},
     "plan": {"config", "errors"},
-    "report": {"config", "runs", "flow", "models", "data", "train", "sample", "errors"},
+    "report": {"config", "runs", "flow", "models", "data", "train", "gallery", "sample", "errors"},
     "launch": {"config", "runs", "errors"},
     "doctor": {"runs"},
-    "__init__": {"models", "sample"},
+    "__init__": {"models", "sample", "pipeline"},
     "__main__": {"cli"},
 }
 """Which room may import which; `cli` may import all, inside its commands."""

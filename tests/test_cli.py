@@ -8,7 +8,18 @@ import pytest
 from atoll.cli import app
 from atoll.train import jobs
 
-COMMANDS = ["doctor", "expert", "import", "partition", "prepare", "router", "run", "sample", "show"]
+COMMANDS = [
+    "doctor",
+    "expert",
+    "export",
+    "import",
+    "partition",
+    "prepare",
+    "router",
+    "run",
+    "sample",
+    "show",
+]
 
 
 def atoll(*arguments, check=None):

@@ -4,7 +4,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import atoll
 from atoll import sample
@@ -35,17 +34,6 @@ def test_files_say_the_same_as_the_samples(finished, tmp_path):
     np.testing.assert_array_equal(arrays, expected.x_0.numpy())
     assert written["experts"] == expected.expert.tolist()
     assert json.loads((tmp_path / "o" / "samples.json").read_text())["experts"] == expected.expert.tolist()
-
-
-def test_the_grid_shows_every_picture_and_its_maker():
-    pixels = np.zeros((3, 56, 56, 1), np.uint8)
-    pixels[1] = 200
-    sheet = sample.grid(pixels, experts=[0, 1, 0], columns=2)
-    first, second = sheet.getpixel((4 + 28, 4 + 28)), sheet.getpixel((4 + 60 + 28, 4 + 28))
-    assert first == (0, 0, 0)
-    assert second == (200, 200, 200)
-    marks = [sheet.getpixel((4 + 28, 4 + 57)), sheet.getpixel((4 + 60 + 28, 4 + 57))]
-    assert marks == [Image.new("RGB", (1, 1), sample.PALETTE[k]).getpixel((0, 0)) for k in (0, 1)]
 
 
 def test_a_missing_expert_is_named(finished):
