@@ -1,8 +1,8 @@
 """Training speed: the loop against diffusers' DiT at its best, and against the plain loop of reference code.
 
 Every contender lives in a process of its own, since allocator, threads and compiled code are a process's;
-they take a few steps in turn, and the best of each counts. All in the precision in which this machine multiplies
-matrices fastest, except the plain loop, which is float32 as the papers' reference code ships it.
+they take a few steps in turn, and the best of each counts. All in the precision in which this machine
+multiplies matrices fastest, except the plain loop, which is float32 as the papers' reference code ships it.
 """
 
 import argparse
