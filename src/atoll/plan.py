@@ -151,9 +151,8 @@ def _copies(network: Network) -> tuple[int, int]:
     w, shared = network.width, network.config.modulation == "shared"
     block = 4 * w * w + 2 * w * network.hidden + (4 * w * w if network.cross else 0)
     block += 0 if shared else 6 * w * w
-    outside = (
-        2 * network.patch * w + FREQUENCIES * w + w * w + (6 if shared else 2) * w * w + network.text * w
-    )
+    # Layers whose inputs need no gradient, of patches and frequencies, do not keep theirs.
+    outside = network.patch * w + w * w + (6 if shared else 2) * w * w + network.text * w
     return HALF * block, HALF * outside
 
 
