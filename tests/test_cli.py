@@ -14,6 +14,7 @@ COMMANDS = [
     "export",
     "import",
     "partition",
+    "plan",
     "prepare",
     "router",
     "run",

@@ -60,7 +60,9 @@ def positions(grid: Sequence[int], width: int, step: float = 1.0) -> Float[Tenso
     """Fixed sine-cosine positions: an equal part of the width for each axis, the last first, as in DiT."""
     part = width // len(grid)
     frequency = 10_000.0 ** -(torch.arange(part // 2, dtype=torch.float64, device="cpu") / (part // 2))
-    axes = torch.meshgrid(*(step * torch.arange(n, dtype=torch.float64) for n in grid), indexing="ij")
+    # On the CPU whatever the default device is: networks are built on none when their weights come from a file.
+    ticks = (step * torch.arange(n, dtype=torch.float64, device="cpu") for n in grid)
+    axes = torch.meshgrid(*ticks, indexing="ij")
     angles = [axis.reshape(-1, 1) * frequency for axis in reversed(axes)]
     return torch.cat([part for angle in angles for part in (angle.sin(), angle.cos())], dim=1).float()
 
