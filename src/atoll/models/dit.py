@@ -60,7 +60,7 @@ def positions(grid: Sequence[int], width: int, step: float = 1.0) -> Float[Tenso
     """Fixed sine-cosine positions: an equal part of the width for each axis, the last first, as in DiT."""
     part = width // len(grid)
     frequency = 10_000.0 ** -(torch.arange(part // 2, dtype=torch.float64, device="cpu") / (part // 2))
-    # On the CPU whatever the default device is: networks are built on none when their weights come from a file.
+    # On the CPU whatever the default device: a network whose weights come from a file is built on none.
     ticks = (step * torch.arange(n, dtype=torch.float64, device="cpu") for n in grid)
     axes = torch.meshgrid(*ticks, indexing="ij")
     angles = [axis.reshape(-1, 1) * frequency for axis in reversed(axes)]
