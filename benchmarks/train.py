@@ -48,7 +48,7 @@ def network(size: Size, activation: str) -> Any:
         depth=size.depth,
         heads=size.heads,
         patch=(size.patch, size.patch),
-        activation=activation,  # type: ignore[arg-type]
+        activation=activation,
     )
 
 
@@ -70,9 +70,9 @@ def atoll_step(size: Size, precision: str, compiled: bool) -> Step:
         predicted = model(path.point(batch.x_0, drawn.noise, drawn.t), drawn.t, told)
         return (predicted.float() - path.velocity(batch.x_0, drawn.noise)).square().flatten(1).mean(1)
 
-    config = TrainConfig(batch=size.batch, precision=precision)  # type: ignore[arg-type]
+    config = TrainConfig(batch=size.batch, precision=precision)
     model = DiT(network(size, "gelu"), size.shape, "class", size.classes)
-    task = loop.Task("bench", model, loss, None, config, 0, 0.1, Stage(None))  # type: ignore[arg-type]
+    task = loop.Task("bench", model, loss, None, config, 0, 0.1, Stage(None))
     steps = loop.Steps(task, torch.device("cpu"))
     if compiled:
         hardware.compile_blocks(steps.model)
@@ -250,7 +250,7 @@ def race(
     size: str, contenders: dict[str, tuple[str, str, bool]], rounds: int, steps: int
 ) -> dict[str, float]:
     """Samples per second of each, measured in turn after a warm-up; one that cannot run is left out."""
-    workers = {label: Worker(name, size, *how) for label, (name, *how) in contenders.items()}  # type: ignore[arg-type]
+    workers = {label: Worker(name, size, *how) for label, (name, *how) in contenders.items()}
     try:
         for label in list(workers):
             try:
