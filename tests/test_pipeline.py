@@ -1,0 +1,106 @@
+"""The exported folder in diffusers itself."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import atoll
+from atoll import export
+from atoll.errors import ConfigError
+from tests.serving import same, served, text_encoder
+
+diffusers = pytest.importorskip("diffusers")
+pytestmark = pytest.mark.filterwarnings("ignore")  # other people's
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An exported run with texts, and the run."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        place = tmp_path_factory.mktemp("exported")
+        run = served(place / "run", "text", text_encoder(place / "encoder"), prompts=["cat"])
+        export.export(run, str(place / "out"))
+    return place
+
+
+def expected(folder, **settings):
+    return atoll.load(folder / "run").sample(3, prompt="red apple", seed=4, **settings)
+
+
+def test_the_class_opens_the_folder(folder):
+    pipe = atoll.pipeline.AtollPipeline.from_pretrained(folder / "out")
+    images = pipe("red apple", num_images=3, seed=4, output_type="latent").images
+    assert same(images, expected(folder))
+
+
+def test_diffusers_opens_it_with_the_code_beside_it(folder):
+    pipe = diffusers.DiffusionPipeline.from_pretrained(
+        str(folder / "out"), custom_pipeline=str(folder / "out"), trust_remote_code=True
+    )
+    assert same(pipe("red apple", num_images=3, seed=4, output_type="latent").images, expected(folder))
+
+
+@pytest.fixture(scope="module")
+def pipe(folder):
+    return atoll.pipeline.AtollPipeline.from_pretrained(folder / "out")
+
+
+def test_the_habits_of_diffusers(pipe, folder):
+    generator = torch.Generator().manual_seed(4)
+    images = pipe("red apple", num_images=3, generator=generator, num_inference_steps=2, guidance_scale=2.0)
+    reference = expected(folder, steps=2, guidance=2.0)
+    pixels = ((reference + 1) * 127.5).round().clamp(0, 255)
+    got = torch.from_numpy(np.stack([np.asarray(image) for image in images.images])).movedim(-1, 1)
+    assert torch.equal(got.float(), pixels)
+    scaled = pipe(
+        "red apple", num_images=3, seed=4, num_inference_steps=2, guidance_scale=2.0, output_type="pt"
+    )
+    torch.testing.assert_close(scaled.images, pixels / 255)
+    assert len(pipe(["cat", "red apple"], seed=0).images) == 2
+
+
+def test_another_scheduler_is_another_solver(pipe, folder):
+    before = pipe.scheduler
+    try:
+        pipe.scheduler = diffusers.FlowMatchHeunDiscreteScheduler(shift=3.0)
+        images = pipe("red apple", num_images=3, seed=4, output_type="latent").images
+        assert same(images, expected(folder, solver="heun", shift=3.0))
+        pipe.scheduler = diffusers.DPMSolverMultistepScheduler(
+            use_flow_sigmas=True, prediction_type="flow_prediction", flow_shift=2.0
+        )
+        images = pipe("red apple", num_images=3, seed=4, output_type="latent").images
+        assert same(images, expected(folder, solver="dpm++", shift=2.0))
+        pipe.scheduler = diffusers.DDIMScheduler()
+        with pytest.raises(ConfigError, match="DDIMScheduler stands for no solver"):
+            pipe("red apple")
+    finally:
+        pipe.scheduler = before
+
+
+@pytest.mark.parametrize("solver", ["euler", "heun", "dpm++"])
+def test_every_solver_becomes_a_scheduler_and_back(solver, tmp_path):
+    run = served(tmp_path / "run", solver=solver, shift=1.5)
+    export.export(run, str(tmp_path / "out"))
+    pipe = atoll.pipeline.AtollPipeline.from_pretrained(tmp_path / "out")
+    assert same(pipe(num_images=2, output_type="latent").images, atoll.load(run.path).sample(2))
+
+
+def test_saved_again_and_opened_again(pipe, folder, tmp_path):
+    pipe.save_pretrained(tmp_path / "again")
+    again = atoll.pipeline.AtollPipeline.from_pretrained(tmp_path / "again")
+    images = again("red apple", num_images=3, seed=4, output_type="latent").images
+    assert same(images, expected(folder))
+    assert again.to("cpu").device == torch.device("cpu")
+
+
+def test_half_precision_is_refused(folder):
+    with pytest.raises(ConfigError, match="float32"):
+        atoll.pipeline.AtollPipeline.from_pretrained(folder / "out", torch_dtype=torch.float16)
+
+
+def test_an_unknown_kind_of_answer(pipe):
+    with pytest.raises(ConfigError, match="none of pil, np, pt, latent"):
+        pipe("cat", output_type="jpeg")
