@@ -4,7 +4,7 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -175,6 +175,14 @@ class TrainConfig(Section):
     """Optimiser steps."""
     batch: int = Field(128, ge=1)
     """Samples per step."""
+    micro_batch: int | None = Field(None, ge=1)
+    """Samples per forward and backward pass; fewer than `batch` need less memory for the same result."""
+    times: Literal["uniform", "logit-normal"] = "uniform"
+    """Which noise levels are trained on: all alike, or those in the middle more often."""
+    time_shift: float = Field(1.0, gt=0)
+    """Above 1, more noise: t becomes s t / (1 + (s - 1) t), which large samples need."""
+    optimiser: Literal["adamw", "muon"] = "adamw"
+    """`muon` takes the matrices of the blocks, AdamW the rest."""
     lr: float = Field(1e-4, gt=0)
     """Peak learning rate."""
     warmup: int = Field(0, ge=0)
@@ -182,17 +190,33 @@ class TrainConfig(Section):
     decay: Literal["none", "cosine"] = "none"
     """What the learning rate does after the warm-up."""
     weight_decay: float = Field(0.0, ge=0)
-    """AdamW's decoupled weight decay."""
+    """Decoupled weight decay."""
     ema: float = Field(0.9999, ge=0, lt=1)
     """Decay of the averaged weights, which are the ones that sample; it starts lower and rises to this."""
     clip: float = Field(1.0, gt=0)
     """Largest norm of the gradient."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of the forward and backward pass; weights stay float32. `auto`: bfloat16 on accelerators."""
+    """Arithmetic of forward and backward passes; weights stay float32. `auto`: bfloat16 where it is fast."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """torch.compile; `auto`: on CUDA, and on a CPU if a trial at the start of a long training pays."""
+    recompute: bool = False
+    """Activation checkpointing: keep only the inputs of the blocks, a third more work for far less memory."""
+    parallel: Literal["auto", "ddp", "fsdp"] = "auto"
+    """Under torchrun: a whole copy per device, or its share of one; `auto`: a copy where it fits."""
     log_every: int = Field(50, ge=1)
     """Steps between two lines of metrics."""
     save_every: int = Field(1000, ge=1)
     """Steps between two checkpoints."""
+    keep: int = Field(1, ge=1)
+    """Checkpoints kept, the newest first."""
+    milestone_every: int | None = Field(None, ge=1)
+    """Checkpoints of these steps are kept for good."""
+
+    OPERATION: ClassVar[frozenset[str]] = frozenset(
+        {"micro_batch", "compile", "recompute", "parallel"}
+        | {"log_every", "save_every", "keep", "milestone_every"}
+    )
+    """What may change while training is interrupted: how it is done on a machine, not what is trained."""
 
 
 class ObjectiveConfig(Section):
@@ -224,6 +248,8 @@ class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
     """A folder with an expert to start from: one that was trained, or that `atoll import` made."""
     convert: Literal["none", "exact", "published"] = "none"
     """If `init` has another objective: refuse; train it through the exact velocity; or give it a new head."""
+    batch_of: Literal["expert", "monolith"] = "expert"
+    """`monolith`: `batch` is divided among the clusters, so that K experts cost what one model would."""
     override: tuple[OverrideConfig, ...] = Field((), strict=False)
     """Other settings for named clusters, as [[expert.override]] tables."""
 
@@ -357,8 +383,12 @@ class RunConfig(Section):
         return self
 
     def expert_for(self, index: int) -> ExpertConfig:
-        """The settings of one cluster's expert: [expert] and what [[expert.override]] says about it."""
-        return self.expert.of_cluster(index)
+        """The settings of one cluster's expert, with what is said of it alone and the batch it takes."""
+        found = self.expert.of_cluster(index)
+        if found.batch_of == "expert":
+            return found
+        share = max(1, found.batch // self.partition.clusters)
+        return found.model_copy(update={"batch": share, "batch_of": "expert"})
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> RunConfig:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from atoll.config import RunConfig, Section, validate
+from atoll.config import RunConfig, TrainConfig, validate
 from atoll.errors import ConfigError, CorruptError, RunError, StaleError
 
 DONE = "done.json"
@@ -211,10 +211,11 @@ class Run:
         clusters = [self.cluster(index) for index in range(self.config.partition.clusters)]
         return self._training_inputs(self.config.router, clusters)
 
-    def _training_inputs(self, settings: Section, clusters: list[Stage]) -> dict[str, Any]:
+    def _training_inputs(self, settings: TrainConfig, clusters: list[Stage]) -> dict[str, Any]:
+        ignored = {*settings.OPERATION, "init", "override"}
         return {
             "seed": self.config.seed,
-            "settings": digest(settings.model_dump(mode="json", exclude={"init", "override"})),
+            "settings": digest(settings.model_dump(mode="json", exclude=ignored)),
             "condition": digest(self.config.condition.model_dump(mode="json")),
             "data": digest([cluster.digest for cluster in clusters]),
         }

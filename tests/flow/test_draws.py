@@ -25,3 +25,21 @@ def test_a_sample_depends_on_its_index_and_not_on_its_company():
     assert torch.equal(many[7], one[0])
     assert torch.equal(draws.sample_uniform(5, range(10), "a")[7:8], draws.sample_uniform(5, [7], "a"))
     assert not torch.equal(draws.sample_uniform(5, [7], "a"), draws.sample_uniform(5, [7], "b"))
+
+
+def test_logit_normal_times_have_a_normal_logit():
+    drawn = draws.training_draws(0, "job", 0, (20_000, 1), 0.0, times="logit-normal")
+    logit = drawn.t.double().logit()
+    assert abs(logit.mean()) < 0.02
+    assert abs(logit.std() - 1) < 0.02
+    assert torch.equal(drawn.noise, draws.training_draws(0, "job", 0, (20_000, 1), 0.0).noise)
+
+
+def test_shifted_times_by_hand():
+    """Shift 3 at t = 0.5: 1.5 / 2; the ends stay; it adds ln 3 to the logit."""
+    t = torch.tensor([0.0, 0.5, 1.0])
+    assert draws.shifted(t, 3.0).tolist() == [0.0, 0.75, 1.0]
+    inner = torch.rand(100, dtype=torch.float64) * 0.8 + 0.1
+    torch.testing.assert_close(
+        draws.shifted(inner, 3.0).logit(), inner.logit() + torch.tensor(3.0).double().log()
+    )

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -56,7 +58,7 @@ def test_texts_of_unequal_length_are_padded():
 
 @pytest.mark.parametrize("kind", ["none", "class", "text"])
 def test_nothing_is_what_null_makes_of_something(kind):
-    made = conditions.nothing(kind, 3, classes=7, text=5)
+    made: Any = conditions.nothing(kind, 3, classes=7, text=5)
     if kind == "class":
         assert torch.equal(made, conditions.null(torch.arange(3), 7))
     elif kind == "text":

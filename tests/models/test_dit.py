@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ def network(patch: tuple[int, ...], **changes: object) -> NetworkConfig:
     return NetworkConfig.model_validate({"width": 24, "depth": 2, "heads": 2, "patch": patch, **changes})
 
 
-def awake(model: nn.Module) -> nn.Module:
+def awake(model: Any) -> Any:
     """Zero-initialised layers hide mistakes; give every weight a value."""
     g = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
@@ -153,7 +154,7 @@ def test_a_text_is_heard_by_every_kind_of_network(options):
 
 def test_the_text_is_silent_at_first():
     """A zero output projection: adding a text to a trained network changes nothing until it learns."""
-    block = DiT(network((2, 2)), (1, 4, 4), "text", text=6).trunk.blocks[0]
+    block: Any = DiT(network((2, 2)), (1, 4, 4), "text", text=6).trunk.blocks[0]
     for parameter in (block.modulation.layer.weight, block.modulation.layer.bias):
         nn.init.normal_(parameter)
     x, c = torch.randn(2, 4, 24), torch.randn(2, 24)

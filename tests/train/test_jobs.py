@@ -39,13 +39,13 @@ def test_an_expert_needs_nothing_but_its_own_cluster(prepared):
 
 def test_an_expert_that_reaches_for_another_cluster_fails(prepared, monkeypatch):
     run = prepared()
-    take = loop.take_step
+    take = loop.Steps.take
 
-    def curious(task, state, batch):
+    def curious(steps, batch):
         next(Reader([run.cluster(2)], 4, 0).batches())
-        return take(task, state, batch)
+        return take(steps, batch)
 
-    monkeypatch.setattr(loop, "take_step", curious)
+    monkeypatch.setattr(loop.Steps, "take", curious)
     with pytest.raises(IsolationError, match="cluster-02"):
         jobs.expert(run, 1)
     assert not run.expert(1).done

@@ -31,18 +31,18 @@ def test_ten_steps_are_five_and_five(prepared, monkeypatch):
     whole, halves = prepared(name="whole"), prepared(name="halves")
     jobs.expert(whole, 0)
 
-    take = loop.take_step
+    take = loop.Steps.take
 
-    def interrupted(task, state, batch):
-        if state.step == 5:
+    def interrupted(steps, batch):
+        if steps.state.step == 5:
             os.kill(os.getpid(), signal.SIGTERM)
-        return take(task, state, batch)
+        return take(steps, batch)
 
-    monkeypatch.setattr(loop, "take_step", interrupted)
+    monkeypatch.setattr(loop.Steps, "take", interrupted)
     with pytest.raises(Interrupted, match="stopped at step 6 of 10"):
         jobs.expert(halves, 0)
     assert not halves.expert(0).done
-    monkeypatch.setattr(loop, "take_step", take)
+    monkeypatch.setattr(loop.Steps, "take", take)
     torch.manual_seed(123)  # what the process did before does not matter
     jobs.expert(halves, 0)
     assert_equal(states(whole.expert(0).path), states(halves.expert(0).path))
@@ -69,14 +69,18 @@ def test_training_lowers_the_loss(prepared):
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(prepared, monkeypatch):
     run = prepared("expert.save_every=4", "expert.log_every=1")
-    take = loop.take_step
+    take = loop.Steps.take
 
-    def poisoned(task, state, batch):
-        loss, norm = take(task, state, batch)
-        return (loss * math.nan if state.step == 7 else loss), norm
+    def poisoned(steps, batch):
+        taken = take(steps, batch)
+        if steps.state.step == 7:
+            taken.losses[taken.t.argmax()] = math.nan
+        return taken
 
-    monkeypatch.setattr(loop, "take_step", poisoned)
-    with pytest.raises(TrainingError, match="not finite at step 6"):
+    monkeypatch.setattr(loop.Steps, "take", poisoned)
+    with pytest.raises(
+        TrainingError, match=r"not finite at step 6 \(first for t from 0.75 to 1; gradient norm \d"
+    ):
         jobs.expert(run, 0)
     assert states(run.expert(0).path)[0] == 4
     assert not run.expert(0).done
@@ -97,17 +101,17 @@ def test_the_average_by_hand(prepared):
     """Three values of one weight, averaged with the young decays 2/11 and 3/12 and 4/13."""
     run = prepared("expert.steps=3", "expert.save_every=1")
     seen: list[torch.Tensor] = []
-    take = loop.take_step
+    take = loop.Steps.take
 
-    def watched(task, state, batch):
+    def watched(steps, batch):
         if not seen:
-            seen.append(state.parameters[0].detach().clone())
-        result = take(task, state, batch)
-        seen.append(state.parameters[0].detach().clone())
+            seen.append(steps.state.parameters[0].detach().clone())
+        result = take(steps, batch)
+        seen.append(steps.state.parameters[0].detach().clone())
         return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "take_step", watched)
+        patch.setattr(loop.Steps, "take", watched)
         jobs.expert(run, 0)
     expected = seen[0]
     for decay, value in zip((2 / 11, 3 / 12, 4 / 13), seen[1:], strict=True):
@@ -141,3 +145,94 @@ def test_bfloat16_runs_and_stays_near(prepared):
     assert a != b
     assert abs(a - b) < 0.02 * a
     assert all(value.dtype == torch.float32 for value in states(rounded.expert(0).path)[1].values())
+
+
+def losses(run):
+    return [line["loss"] for line in read_lines(run.expert(0).path / "metrics.jsonl")]
+
+
+@pytest.mark.parametrize("setting", ["expert.micro_batch=3", "expert.recompute=true"])
+def test_memory_is_saved_without_changing_the_result(prepared, setting):
+    """Parts of the batch one after the other, or activations computed twice: the same gradients."""
+    plain, frugal = prepared(name="plain"), prepared(setting, name="frugal")
+    for run in (plain, frugal):
+        jobs.expert(run, 0)
+    assert losses(plain) == pytest.approx(losses(frugal), rel=1e-4)
+
+
+def test_what_only_concerns_the_machine_may_change_between_two_starts(prepared):
+    run = prepared("expert.steps=10")
+    stop_at(run, 4)
+    other = prepared("expert.steps=10", "expert.micro_batch=2", "expert.save_every=5", name="other")
+    other.path = run.path
+    jobs.expert(other, 0)
+    assert run.expert(0).done
+
+
+def stop_at(run, step):
+    """Train until asked to stop after this step."""
+    take = loop.Steps.take
+
+    def interrupted(steps, batch):
+        if steps.state.step == step:
+            os.kill(os.getpid(), signal.SIGINT)
+        return take(steps, batch)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(loop.Steps, "take", interrupted)
+        jobs.expert(run, 0)
+
+
+def test_muon_resumes_bit_for_bit_and_learns(prepared):
+    settings = ("expert.optimiser=muon", "expert.steps=40")
+    whole, halves = prepared(*settings, name="whole"), prepared(*settings, name="halves")
+    jobs.expert(whole, 0)
+    stop_at(halves, 5)
+    jobs.expert(halves, 0)
+    assert_equal(states(whole.expert(0).path), states(halves.expert(0).path))
+    assert any("momentum_buffer" in key for key in states(whole.expert(0).path)[1])
+    assert losses(whole)[-1] < losses(whole)[0]
+
+
+def test_a_state_that_is_not_finite_is_never_saved(prepared, monkeypatch):
+    """The poison comes between two lines of metrics, and a save before the next line."""
+    run = prepared("expert.save_every=4", "expert.log_every=100")
+    take = loop.Steps.take
+
+    def poisoned(steps, batch):
+        taken = take(steps, batch)
+        return taken._replace(norm=taken.norm * math.inf) if steps.state.step == 7 else taken
+
+    monkeypatch.setattr(loop.Steps, "take", poisoned)
+    with pytest.raises(TrainingError, match=r"step 6 \(only its gradient is not finite; gradient norm inf"):
+        jobs.expert(run, 0)
+    assert states(run.expert(0).path)[0] == 4
+
+
+def test_loss_by_time_by_hand():
+    found = loop.by_time(torch.tensor([1.0, 3.0, 5.0, 7.0]), torch.tensor([0.0, 0.24, 0.25, 1.0]))
+    assert found == {"loss_t0.00": 2.0, "loss_t0.25": 5.0, "loss_t0.75": 7.0}
+
+
+def test_metrics_tell_the_loss_by_time(prepared):
+    run = prepared("expert.log_every=10")
+    jobs.expert(run, 0)
+    line = read_lines(run.expert(0).path / "metrics.jsonl")[-1]
+    parts = [line[f"loss_t{low}"] for low in ("0.00", "0.25", "0.50", "0.75")]
+    assert min(parts) < line["loss"] < max(parts)
+
+
+def test_the_batch_of_the_monolith_is_shared(prepared):
+    run = prepared("expert.batch=30", "expert.batch_of=monolith")
+    assert run.config.expert_for(0).batch == 10
+    seen = []
+    take = loop.Steps.take
+
+    def watched(steps, batch):
+        seen.append(len(batch.x_0))
+        return take(steps, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Steps, "take", watched)
+        jobs.expert(run, 0)
+    assert set(seen) == {10}

@@ -6,9 +6,10 @@ anywhere, alone.
 
 import hashlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 
@@ -22,19 +23,41 @@ class TrainingDraws(NamedTuple):
     """The random numbers of one training step."""
 
     t: Tensor
-    """Times, uniform in [0, 1)."""
+    """Times in [0, 1]."""
     noise: Tensor
     """Standard normal, shaped like the samples."""
     dropped: Tensor
     """Which samples hide their condition."""
 
 
-def training_draws(seed: int, job: str, step: int, shape: Sequence[int], dropout: float) -> TrainingDraws:
+def training_draws(
+    seed: int,
+    job: str,
+    step: int,
+    shape: Sequence[int],
+    dropout: float,
+    *,
+    times: Literal["uniform", "logit-normal"] = "uniform",
+    shift: float = 1.0,
+) -> TrainingDraws:
     """Draw what one step of one job needs for a batch of this shape."""
     source = generator(seed, job, step)
     t = torch.rand(shape[0], generator=source)
     noise = torch.randn(*shape, generator=source)
-    return TrainingDraws(t, noise, torch.rand(shape[0], generator=source) < dropout)
+    dropped = torch.rand(shape[0], generator=source) < dropout
+    if times == "logit-normal":
+        t = logit_normal(t)
+    return TrainingDraws(shifted(t, shift), noise, dropped)
+
+
+def logit_normal(uniform: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+    """Times whose logit is standard normal (Esser et al. 2024, eq. 19), by inversion of uniform numbers."""
+    return torch.special.ndtri(uniform.double().clamp(1e-7, 1 - 1e-7)).sigmoid().float()
+
+
+def shifted(t: Float[Tensor, " batch"], shift: float) -> Float[Tensor, " batch"]:
+    """More noise for larger samples: s t / (1 + (s - 1) t) (Esser et al. 2024, eq. 23)."""
+    return t if shift == 1 else shift * t / (1 + (shift - 1) * t)
 
 
 def sample_noise(seed: int, indices: Sequence[int], shape: Sequence[int]) -> Tensor:

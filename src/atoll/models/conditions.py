@@ -6,7 +6,7 @@ tensor (batch), or a `TextCondition`. The functions here treat all three alike.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -42,25 +42,27 @@ class TextCondition:
 
 
 Condition: TypeAlias = Tensor | TextCondition | None
+C = TypeVar("C", bound=Condition)
+"""One kind of condition, the same in and out."""
 
 
-def take(condition: Condition, rows: Tensor | slice) -> Condition:
+def take(condition: C, rows: Tensor | slice) -> C:
     """The condition of some samples."""
-    return None if condition is None else condition[rows]
+    return condition if condition is None else cast(C, condition[rows])
 
 
-def hide(condition: Condition, hidden: Bool[Tensor, " batch"], classes: int) -> Condition:
+def hide(condition: C, hidden: Bool[Tensor, " batch"], classes: int) -> C:
     """Tell some samples nothing: the null class, or no token."""
     if isinstance(condition, TextCondition):
         mask, pooled = condition.mask & ~hidden[:, None], condition.pooled.masked_fill(hidden[:, None], 0)
-        return TextCondition(condition.tokens, mask, pooled)
-    return None if condition is None else torch.where(hidden, classes, condition)
+        return cast(C, TextCondition(condition.tokens, mask, pooled))
+    return condition if condition is None else cast(C, torch.where(hidden, classes, condition))
 
 
-def null(condition: Condition, classes: int) -> Condition:
+def null(condition: C, classes: int) -> C:
     """As much as this condition, but nothing told: the unconditional half of guidance."""
     if condition is None:
-        return None
+        return condition
     device = condition.mask.device if isinstance(condition, TextCondition) else condition.device
     return hide(condition, torch.ones(len(condition), dtype=torch.bool, device=device), classes)
 
@@ -77,20 +79,18 @@ def nothing(kind: Kind, batch: int, classes: int, text: int, device: torch.devic
     return None
 
 
-def concatenate(parts: Sequence[Condition]) -> Condition:
-    """The conditions of several batches as one; texts are padded to the longest."""
-    texts = [part for part in parts if isinstance(part, TextCondition)]
-    if texts:
-        assert len(texts) == len(parts), "texts go with texts"
+def concatenate(parts: Sequence[C]) -> C:
+    """The conditions of several batches, all of one kind, as one; texts are padded to the longest."""
+    if isinstance(parts[0], TextCondition):
+        texts = cast(Sequence[TextCondition], parts)
         length = max(part.mask.shape[1] for part in texts)
-        return TextCondition(
+        joined = TextCondition(
             torch.cat([F.pad(part.tokens, (0, 0, 0, length - part.tokens.shape[1])) for part in texts]),
             torch.cat([F.pad(part.mask, (0, length - part.mask.shape[1])) for part in texts]),
             torch.cat([part.pooled for part in texts]),
         )
-    classes = [part for part in parts if isinstance(part, Tensor)]
-    assert len(classes) in (0, len(parts)), "classes go with classes"
-    return torch.cat(classes) if classes else None
+        return cast(C, joined)
+    return parts[0] if parts[0] is None else cast(C, torch.cat(cast(list[Tensor], list(parts))))
 
 
 class NoCondition(nn.Module):

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from atoll.config import NetworkConfig
 from atoll.errors import ConfigError
@@ -228,6 +229,8 @@ class Trunk(nn.Module):
         self.blocks = nn.ModuleList(Block(network, cross) for _ in range(network.depth))
         self.norm = nn.LayerNorm(network.width, elementwise_affine=False, eps=1e-6)
         self.modulation = Modulation(network, 2)
+        self.recompute = False
+        """In training, keep only the inputs of the blocks and compute the rest again when it is needed."""
 
     def tokens(self, x_t: Float[Tensor, "batch channels *grid"]) -> Float[Tensor, "batch tokens width"]:
         """Embed the patches of x_t."""
@@ -244,7 +247,12 @@ class Trunk(nn.Module):
         memory, mask = (None, None) if self.text is None else self.text(condition)
         for_blocks, for_last = self.modulators(c)
         for block in self.blocks:
-            tokens = block(tokens, for_blocks, memory, mask)
+            if self.recompute and torch.is_grad_enabled():
+                tokens = checkpoint(
+                    block, tokens, for_blocks, memory, mask, use_reentrant=False, preserve_rng_state=False
+                )
+            else:
+                tokens = block(tokens, for_blocks, memory, mask)
         shift, scale = self.modulation(for_last)
         return modulate(self.norm(tokens), shift, scale)
 

@@ -16,17 +16,12 @@ from atoll.flow import draws, objectives, path
 from atoll.models import adapt, checkpoint, conditions, routing
 from atoll.models import expert as expert_room
 from atoll.runs import Run, Stage, replacing, write_json
-from atoll.train import loop
+from atoll.train import hardware, loop
+from atoll.train import island as islands
+from atoll.train.island import Island
 
 BAND_SAMPLES = 256
 """On how many samples the router's band is measured."""
-
-
-def best_device() -> torch.device:
-    """The fastest device of this machine."""
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
 def expert(run: Run, index: int, *, start_over: bool = False) -> Stage:
@@ -50,37 +45,50 @@ def _train(
 ) -> Stage:
     expert = isinstance(config, ExpertConfig)
     made_from = run.expert_inputs(int(stage.path.name)) if expert else run.router_inputs()
-    with _alone(stage.path):
-        if not start_over and stage.current(made_from):
+    with islands.joined() as island, _alone(stage.path) if island.first else contextlib.nullcontext():
+        if island.from_first(lambda: not start_over and stage.current(made_from)):
             return stage
-        task, blueprint = _task(run, stage, clusters, config)
-        stage.begin(made_from, start_over)
-        state = loop.train(task, best_device())
-        with replacing(stage.path / checkpoint.WEIGHTS) as beside:
-            checkpoint.write_tensors(beside, {**task.model.state_dict(), **state.averaged()})
-        write_json(stage.path / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
+        task, blueprint = _task(run, stage, clusters, config, island)
+        island.from_first(lambda: stage.begin(made_from, start_over))
+        state = loop.train(task, hardware.best_device())
+        weights = {**task.model.state_dict(), **state.averaged()}
         contents: dict[str, Any] = {"steps": state.step, "rows": task.reader.rows}
-        if not expert:
-            task.model.load_state_dict(state.averaged(), strict=False)
-            contents["band"] = _measured_band(run, task.model, blueprint)
-        stage.finish(made_from, [checkpoint.WEIGHTS, checkpoint.CONFIG], contents)
+        island.from_first(lambda: _publish(run, stage, blueprint, weights, made_from, contents))
     return stage
 
 
-def _measured_band(run: Run, router: nn.Module, blueprint: checkpoint.Blueprint) -> tuple[float, float]:
+def _publish(
+    run: Run,
+    stage: Stage,
+    blueprint: checkpoint.Blueprint,
+    weights: dict[str, Tensor],
+    made_from: dict[str, Any],
+    contents: dict[str, Any],
+) -> None:
+    """Write what was trained, and say that it is finished."""
+    with replacing(stage.path / checkpoint.WEIGHTS) as beside:
+        checkpoint.write_tensors(beside, weights)
+    write_json(stage.path / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
+    if blueprint.role == "router":
+        contents = {**contents, "band": _measured_band(run, stage, blueprint)}
+    stage.finish(made_from, [checkpoint.WEIGHTS, checkpoint.CONFIG], contents)
+
+
+def _measured_band(run: Run, stage: Stage, blueprint: checkpoint.Blueprint) -> tuple[float, float]:
     """Between which times the finished router decides, on a few hundred samples."""
+    device = hardware.best_device()
+    router, _ = checkpoint.load(stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG, device)
     clusters = [run.cluster(index) for index in range(blueprint.clusters)]
-    device = next(router.parameters()).device
     with contextlib.closing(Reader(clusters, BAND_SAMPLES, run.config.seed).batches()) as batches:
-        batch = loop.to_device(next(batches), device)
+        batch = loop.to_device(next(batches), slice(None), device)
     drawn = draws.training_draws(run.config.seed, "router/band", 0, batch.x_0.shape, 0.0)
     told = _told(blueprint, batch, drawn._replace(dropped=drawn.dropped.to(device)))
-    band = routing.measure_band(router.eval(), batch.x_0, drawn.noise.to(device), told)
+    band = routing.measure_band(router, batch.x_0, drawn.noise.to(device), told)
     return band.low, band.high
 
 
 def _task(
-    run: Run, stage: Stage, clusters: list[Stage], config: ExpertConfig | RouterConfig
+    run: Run, stage: Stage, clusters: list[Stage], config: ExpertConfig | RouterConfig, island: Island
 ) -> tuple[loop.Task, checkpoint.Blueprint]:
     """What is trained, before anything is written: a mistake in the recipe shows here."""
     reader = Reader(clusters, config.batch, run.config.seed)
@@ -102,8 +110,9 @@ def _task(
         reader=reader,
         config=config,
         seed=run.config.seed,
-        dropout=run.config.condition.dropout if blueprint.classes else 0.0,
+        dropout=run.config.condition.dropout if blueprint.condition != "none" else 0.0,
         stage=stage,
+        island=island,
     )
     return task, blueprint
 
@@ -112,6 +121,11 @@ def _blueprint(run: Run, config: ExpertConfig | RouterConfig, reader: Reader) ->
     kind = run.config.condition.kind
     if kind == "class" and not reader.classes:
         raise ConfigError("condition.kind is 'class' but the samples have no labels; use 'none'")
+    about = reader.contents.get("text")
+    if kind == "text" and not about:
+        raise ConfigError("condition.kind is 'text' but the samples have no text states; set encode.text")
+    if isinstance(config, RouterConfig) and config.blind:
+        kind = "none"
     network = NetworkConfig.model_validate({key: getattr(config, key) for key in NetworkConfig.model_fields})
     expert = isinstance(config, ExpertConfig)
     keys = ObjectiveConfig.model_fields if expert else ()
@@ -122,6 +136,7 @@ def _blueprint(run: Run, config: ExpertConfig | RouterConfig, reader: Reader) ->
         shape=tuple(reader.shape),
         condition=kind,
         classes=reader.classes if kind == "class" else 0,
+        text=about["width"] if kind == "text" and about else 0,
         clusters=run.config.partition.clusters,
         objective=objective,
     )
@@ -165,9 +180,14 @@ def _router_loss(blueprint: checkpoint.Blueprint) -> loop.Loss:
 
 def _told(blueprint: checkpoint.Blueprint, batch: Batch, drawn: draws.TrainingDraws) -> conditions.Condition:
     """The condition of each sample, hidden for some."""
-    if blueprint.condition != "class":
-        return None
-    return conditions.hide(batch.label, drawn.dropped, blueprint.classes)
+    if blueprint.condition == "class":
+        assert batch.label is not None
+        return conditions.hide(batch.label, drawn.dropped | (batch.label < 0), blueprint.classes)
+    if blueprint.condition == "text":
+        assert batch.text is not None
+        text = conditions.TextCondition(batch.text.tokens, batch.text.mask, batch.text.pooled)
+        return conditions.hide(text, drawn.dropped, 0)
+    return None
 
 
 @contextlib.contextmanager

@@ -5,21 +5,31 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import FrameType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from atoll.config import TrainConfig
 from atoll.data.store import Batch, Reader
+from atoll.data.text import TextStates
 from atoll.errors import Interrupted, TrainingError
 from atoll.flow import draws
 from atoll.runs import Metrics, Stage
+from atoll.train import hardware, optimiser
+from atoll.train import island as islands
 from atoll.train import state as states
+from atoll.train.island import Island
 
 Loss = Callable[[nn.Module, Batch, draws.TrainingDraws], Tensor]
 """The loss of each sample of a batch."""
+
+BINS = 4
+"""Equal parts of the time for which metrics give the loss."""
+ASK_OTHERS_EVERY = 10
+"""Steps after which the processes of an island ask each other whether to stop."""
 
 
 @dataclass(frozen=True)
@@ -35,70 +45,160 @@ class Task:
     seed: int
     dropout: float
     stage: Stage
+    island: Island = field(default_factory=Island)
+
+
+class Taken(NamedTuple):
+    """What is known after a step, still on its device."""
+
+    losses: Tensor
+    """Of each sample."""
+    t: Tensor
+    """The time of each sample."""
+    norm: Tensor
+    """The gradient's norm before clipping."""
+
+
+class Steps:
+    """Takes steps: the network as this machine trains it."""
+
+    def __init__(self, task: Task, device: torch.device) -> None:
+        self.task, self.device, self.config = task, device, task.config
+        if device.type == "cpu":
+            hardware.keep_memory()
+        self.model = task.model.to(device).train()
+        trunk = getattr(self.model, "trunk", None)
+        if trunk is not None:
+            trunk.recompute = self.config.recompute
+        self.network = islands.spread(self.model, self.config, task.island, device)
+        self.state = states.TrainingState(self.model, optimiser.build(self.model, self.config))
+        self.arithmetic = hardware.precision(self.config, device)
+
+    def settle(self, before: dict[str, Any], batch: Batch) -> dict[str, Any]:
+        """Decide how steps are taken, with a trial on this batch if need be."""
+        ahead = self.config.steps - self.state.step
+        trial = lambda: hardware.compiling_pays(self.model, lambda: self._try(batch), ahead)  # noqa: E731
+        alone = self.task.island.size == 1
+        chosen = hardware.decide(self.config, self.device, before, trial if alone else lambda: False)
+        self.arithmetic = chosen["precision"]
+        if chosen["compile"]:
+            hardware.compile_blocks(self.model)
+        return chosen
+
+    def _try(self, batch: Batch) -> None:
+        """A step that changes nothing."""
+        self.gradients(batch)
+        self._forget_gradients()
+
+    def take(self, batch: Batch) -> Taken:
+        """One step of the optimiser, without waiting for the device."""
+        state, config = self.state, self.config
+        losses, t = self.gradients(batch)
+        norm = nn.utils.clip_grad_norm_(state.parameters, config.clip, foreach=True)
+        for one in state.optimisers:
+            one.step(config.lr * learning_rate(config, state.step))
+        self._forget_gradients()
+        state.step += 1
+        present = [islands.local(parameter.detach()) for parameter in state.parameters]
+        torch._foreach_lerp_(state.ema, present, 1 - ema_decay(config, state.step))
+        return Taken(losses, t, islands.whole(norm))
+
+    def _forget_gradients(self) -> None:
+        for parameter in self.state.parameters:
+            parameter.grad = None
+
+    def gradients(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Add up the gradients of the mean loss over the batch, part by part; the losses and their times."""
+        task, size = self.task, len(batch.x_0)
+        drawn = draws.training_draws(
+            task.seed,
+            task.name,
+            self.state.step,
+            batch.x_0.shape,
+            task.dropout,
+            times=self.config.times,
+            shift=self.config.time_shift,
+        )
+        own = task.island.rows(size)
+        most = self.config.micro_batch or max(1, own.stop - own.start)
+        starts = range(own.start, own.stop, most)
+        found = []
+        for start in starts:
+            rows = slice(start, min(start + most, own.stop))
+            part, part_drawn = to_device(batch, rows, self.device), self._draws_of(drawn, rows)
+            with islands.synchronise(self.network, start == starts[-1]):
+                with hardware.autocast(self.arithmetic, self.device):
+                    losses = task.loss(self.network, part, part_drawn)
+                # Processes average their gradients, hence the size of the island.
+                torch.autograd.backward(losses.sum() * (task.island.size / size))
+            found.append(losses.detach())
+        return torch.cat(found) if len(found) > 1 else found[0], drawn.t[own]
+
+    def _draws_of(self, drawn: draws.TrainingDraws, rows: slice) -> draws.TrainingDraws:
+        return draws.TrainingDraws(*(_move(value[rows], self.device) for value in drawn))
 
 
 def train(task: Task, device: torch.device) -> states.TrainingState:
     """Train to the last step, from wherever an earlier call stopped."""
-    model = task.model.to(device).train()
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=task.config.lr, weight_decay=task.config.weight_decay, fused=True
+    steps = Steps(task, device)
+    keeper = states.Keeper(
+        task.stage.path / "state", task.config, task.island, background=device.type != "cpu"
     )
-    state = states.TrainingState(model, optimiser)
-    folder = task.stage.path / "state"
-    states.resume(state, folder)
-    metrics = Metrics(task.stage.path / "metrics.jsonl", state.step)
-    batches = task.reader.batches(state.step)
-    try:
-        with stop_requests() as stopping:
-            _run(task, state, batches, metrics, stopping)
-    finally:
-        batches.close()
-        metrics.close()
-    return state
+    keeper.resume(steps.state)
+    with contextlib.ExitStack() as stack:
+        metrics = None
+        if task.island.first:
+            metrics = stack.enter_context(
+                contextlib.closing(Metrics(task.stage.path / "metrics.jsonl", steps.state.step))
+            )
+        batches = stack.enter_context(contextlib.closing(task.reader.batches(steps.state.step)))
+        stopping = stack.enter_context(stop_requests())
+        _run(steps, batches, keeper, metrics, stopping)
+    return steps.state
 
 
 def _run(
-    task: Task,
-    state: states.TrainingState,
+    steps: Steps,
     batches: Iterator[Batch],
-    metrics: Metrics,
+    keeper: states.Keeper,
+    metrics: Metrics | None,
     stopping: Callable[[], bool],
 ) -> None:
-    config, folder = task.config, task.stage.path / "state"
+    task, state, config = steps.task, steps.state, steps.config
     window = Window(state.step)
     while state.step < config.steps:
-        loss, norm = take_step(task, state, next(batches))
-        window.add(loss, norm)
-        if state.step % config.log_every == 0 or state.step == config.steps:
-            window.log(task, state, metrics)
-        if state.step % config.save_every == 0 or state.step == config.steps or stopping():
-            states.save(state, folder)
-            if stopping() and state.step < config.steps:
+        batch = next(batches)
+        if state.step == window.started:
+            keeper.remember(steps.settle(keeper.decisions(), batch))
+        window.add(steps.take(batch))
+        last = state.step == config.steps
+        stop = _asked(stopping, task.island, state.step, steps.device)
+        if state.step % config.log_every == 0 or last:
+            window.log(task, state.step, metrics)
+        if state.step % config.save_every == 0 or last or stop:
+            window.check(task)
+            keeper.save(state)
+            if stop and not last:
+                keeper.wait()
                 raise Interrupted(f"{task.name} stopped at step {state.step} of {config.steps}")
+    keeper.wait()
 
 
-def take_step(task: Task, state: states.TrainingState, batch: Batch) -> tuple[Tensor, Tensor]:
-    """One step of the optimiser; gives the loss and the gradient's norm without waiting for the device."""
-    config, device = task.config, state.parameters[0].device
-    drawn = draws.training_draws(task.seed, task.name, state.step, batch.x_0.shape, task.dropout)
-    drawn = draws.TrainingDraws(*(_move(value, device) for value in drawn))
-    for group in state.optimiser.param_groups:
-        group["lr"] = config.lr * learning_rate(config, state.step)
-    with autocast(config, device):
-        loss = task.loss(state.model, to_device(batch, device), drawn).mean()
-    torch.autograd.backward(loss)
-    norm = nn.utils.clip_grad_norm_(state.parameters, config.clip, foreach=True)
-    state.optimiser.step()
-    state.optimiser.zero_grad(set_to_none=True)
-    state.step += 1
-    torch._foreach_lerp_(state.ema, [p.detach() for p in state.parameters], 1 - ema_decay(config, state.step))
-    return loss.detach(), norm
+def _asked(stopping: Callable[[], bool], island: Island, step: int, device: torch.device) -> bool:
+    """Whether to stop now; the processes of an island stop at the same step."""
+    if island.size == 1:
+        return stopping()
+    return step % ASK_OTHERS_EVERY == 0 and island.any(stopping(), device)
 
 
-def to_device(batch: Batch, device: torch.device) -> Batch:
-    """The batch on the device, copied while the CPU goes on."""
-    label = None if batch.label is None else _move(batch.label, device)
-    return replace(batch, x_0=_move(batch.x_0, device), label=label, cluster=_move(batch.cluster, device))
+def to_device(batch: Batch, rows: slice, device: torch.device) -> Batch:
+    """Some rows of the batch on the device, copied while the CPU goes on."""
+    label = None if batch.label is None else _move(batch.label[rows], device)
+    text = batch.text
+    if text is not None:
+        text = TextStates(*(_move(value[rows], device) for value in (text.tokens, text.mask, text.pooled)))
+    x_0, cluster = _move(batch.x_0[rows], device), _move(batch.cluster[rows], device)
+    return replace(batch, x_0=x_0, label=label, cluster=cluster, text=text)
 
 
 def _move(value: Tensor, device: torch.device) -> Tensor:
@@ -123,45 +223,81 @@ def ema_decay(config: TrainConfig, step: int) -> float:
     return min(config.ema, (1 + step) / (10 + step))
 
 
-def autocast(config: TrainConfig, device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """The arithmetic of forward and backward."""
-    wanted = config.precision == "bfloat16" or (config.precision == "auto" and device.type == "cuda")
-    if not wanted:
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
-
-
 class Window:
     """The steps since the last line of metrics."""
 
     def __init__(self, step: int) -> None:
-        self.first = step
-        self.losses: list[Tensor] = []
-        self.norms: list[Tensor] = []
-        self.since = time.perf_counter()
+        self.started = step
+        self._open(step)
 
-    def add(self, loss: Tensor, norm: Tensor) -> None:
+    def _open(self, step: int) -> None:
+        self.first, self.taken, self.since = step, list[Taken](), time.perf_counter()
+
+    def add(self, taken: Taken) -> None:
         """Remember one step, still on its device."""
-        self.losses.append(loss)
-        self.norms.append(norm)
+        self.taken.append(taken)
 
-    def log(self, task: Task, state: states.TrainingState, metrics: Metrics) -> None:
-        """Write one line, or stop where the loss is not a number any more."""
-        losses = torch.stack(self.losses).float()
-        if not losses.isfinite().all():
-            step = self.first + int(losses.isfinite().logical_not().nonzero()[0])
-            raise TrainingError(
-                f"{task.name}: the loss is not finite at step {step} (gradient norm {self.norms[-1]:.3g}); "
-                f"lower the learning rate ({task.config.lr:g}) and run again with --start-over"
-            )
-        seconds = time.perf_counter() - self.since
-        metrics.write(
-            state.step,
-            loss=losses.mean().item(),
-            gradient_norm=torch.stack(self.norms).float().mean().item(),
-            samples_per_second=len(losses) * task.config.batch / seconds,
+    def check(self, task: Task) -> None:
+        """Stop where a loss or gradient is not a number any more, before it is saved."""
+        norms = (
+            torch.stack([taken.norm for taken in self.taken]).float().cpu() if self.taken else torch.ones(1)
         )
-        self.__init__(state.step)  # type: ignore[misc]
+        totals = [taken.losses.sum() for taken in self.taken]
+        finite = norms.isfinite() & (torch.stack(totals).cpu().isfinite() if totals else True)
+        if task.island.any(not bool(finite.all()), norms.device if not totals else totals[0].device):
+            raise TrainingError(self._what_is_wrong(task, finite, norms))
+
+    def _what_is_wrong(self, task: Task, finite: Tensor, norms: Tensor) -> str:
+        advice = f"lower the learning rate ({task.config.lr:g}) and run again with --start-over"
+        if bool(finite.all()):
+            return f"{task.name}: the loss of another process of this island is not finite; {advice}"
+        at = int(finite.logical_not().nonzero()[0])
+        taken = self.taken[at]
+        bad = taken.losses.isfinite().logical_not().cpu()
+        where = "only its gradient is not finite"
+        if bool(bad.any()):
+            low = int(time_bin(taken.t[bad][:1]).item()) / BINS
+            where = f"first for t from {low:g} to {low + 1 / BINS:g}"
+        return (
+            f"{task.name}: the loss is not finite at step {self.first + at} ({where}; gradient norm "
+            f"{norms[at]:.3g}); the last good state is kept: {advice}"
+        )
+
+    def log(self, task: Task, step: int, metrics: Metrics | None) -> None:
+        """Write one line, or stop where there is nothing good to write."""
+        self.check(task)
+        losses, t = self._gathered(task)
+        if metrics is not None:
+            seconds = time.perf_counter() - self.since
+            metrics.write(
+                step,
+                loss=losses.mean().item(),
+                gradient_norm=torch.stack([taken.norm for taken in self.taken]).float().mean().item(),
+                samples_per_second=len(losses) / seconds,
+                **by_time(losses, t),
+            )
+        self._open(step)
+
+    def _gathered(self, task: Task) -> tuple[Tensor, Tensor]:
+        """All losses of the window and their times, of all processes, on the CPU."""
+        island, batch = task.island, task.config.batch
+        losses = torch.cat([island.gather(taken.losses.float(), batch) for taken in self.taken])
+        device = losses.device
+        t = torch.cat([island.gather(taken.t.to(device), batch) for taken in self.taken])
+        return losses.cpu(), t.cpu()
+
+
+def time_bin(t: Tensor) -> Tensor:
+    """Which of the equal parts of [0, 1] each time is in."""
+    return (t * BINS).long().clamp(0, BINS - 1)
+
+
+def by_time(losses: Tensor, t: Tensor) -> dict[str, float]:
+    """The mean loss in each part of the time that has samples, named by where the part begins."""
+    bins = time_bin(t)
+    count = torch.bincount(bins, minlength=BINS)
+    total = torch.bincount(bins, weights=losses.double(), minlength=BINS)
+    return {f"loss_t{i / BINS:.2f}": (total[i] / count[i]).item() for i in range(BINS) if count[i]}
 
 
 @contextlib.contextmanager

@@ -1,83 +1,189 @@
 """The state of training at rest: weights, averaged weights, optimiser and position, whole or not at all."""
 
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from atoll.errors import CorruptError, TrainingError
+from atoll.config import TrainConfig
+from atoll.errors import AtollError, CorruptError, TrainingError
 from atoll.models.checkpoint import read_tensors, write_tensors
 from atoll.runs import file_digest, read_json, replacing, write_json
+from atoll.train import island as islands
+from atoll.train.island import Island
+from atoll.train.optimiser import Optimiser
 
 LATEST = "latest.json"
+DECISIONS = "decisions.json"
+HEADER = 2**20
+"""Bytes beside the tensors for which there must be room: names, positions, the pointer."""
 
 
 class TrainingState:
     """A network in training."""
 
-    def __init__(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
+    def __init__(self, model: nn.Module, optimisers: Sequence[Optimiser]) -> None:
         self.model = model
-        self.optimiser = optimiser
+        self.optimisers = list(optimisers)
         self.step = 0
         self.names = [name for name, _ in model.named_parameters()]
         self.parameters = [parameter for _, parameter in model.named_parameters()]
-        self.ema = [parameter.detach().clone() for parameter in self.parameters]
+        self.ema = [islands.local(parameter.detach()).clone() for parameter in self.parameters]
+        """What is here of the averaged weights."""
 
     def averaged(self) -> dict[str, Tensor]:
         """The averaged weights by name: the ones that sample."""
-        return dict(zip(self.names, self.ema, strict=True))
+        triples = zip(self.names, self.ema, self.parameters, strict=True)
+        return {name: islands.whole(average, parameter) for name, average, parameter in triples}
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything that training needs to go on, by name."""
-        found: dict[str, Tensor] = {}
-        found |= {f"model/{name}": value for name, value in zip(self.names, self.parameters, strict=True)}
-        found |= {f"ema/{name}": value for name, value in self.averaged().items()}
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Everything that training needs to go on, by name, one by one: together they may not fit."""
         for name, parameter in zip(self.names, self.parameters, strict=True):
-            for key, value in self.optimiser.state[parameter].items():
-                found[f"optimiser/{key}/{name}"] = value
-        return found
+            yield f"model/{name}", islands.whole(parameter.detach())
+        for name, average, parameter in zip(self.names, self.ema, self.parameters, strict=True):
+            yield f"ema/{name}", islands.whole(average, parameter)
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            for optimiser in self.optimisers:
+                for key, value in optimiser.state.get(parameter, {}).items():
+                    yield f"optimiser/{key}/{name}", islands.whole(value)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Take everything back."""
         for name, parameter, average in zip(self.names, self.parameters, self.ema, strict=True):
-            parameter.data.copy_(tensors[f"model/{name}"])
-            average.copy_(tensors[f"ema/{name}"])
-        marker = "optimiser/"
+            for target, kind in ((islands.local(parameter.detach()), "model"), (average, "ema")):
+                target.copy_(islands.local(islands.part_of(tensors[f"{kind}/{name}"], parameter)))
+        owners = {id(value): one for one in self.optimisers for value in one.parameters}
+        marker, index = "optimiser/", dict(zip(self.names, self.parameters, strict=True))
         for key, value in tensors.items():
             if key.startswith(marker):
                 field, name = key.removeprefix(marker).split("/", 1)
-                parameter = self.parameters[self.names.index(name)]
-                # Adam's step count lives on the CPU unless the optimiser is fused or capturable.
-                self.optimiser.state[parameter][field] = value.to(parameter.device)
+                parameter = index[name]
+                part = islands.part_of(value, parameter).to(parameter.device)
+                owners[id(parameter)].state[parameter][field] = part
 
 
-def save(state: TrainingState, folder: Path) -> None:
-    """Write the state beside the old one, then point to it; the old one is whole until the new one is."""
-    name = f"step-{state.step:08d}.safetensors"
-    try:
-        with replacing(folder / name) as beside:
-            write_tensors(beside, state.tensors())
-        pointer = {"step": state.step, "file": name, "sha256": file_digest(folder / name)}
-        write_json(folder / LATEST, pointer)
-    except OSError as error:
-        raise TrainingError(
-            f"cannot save to {folder} ({error.strerror or error}); the last good state is kept: "
-            "make room and run the same command again"
-        ) from None
-    for old in folder.glob("step-*.safetensors"):
-        if old.name != name:
-            old.unlink()
+class Keeper:
+    """Writes states into a folder and says which to go on from.
 
+    On an accelerator the tensors are copied to the CPU, which is quick, and a thread writes them while the
+    steps go on; the next save, and the end, wait for it.
+    """
 
-def resume(state: TrainingState, folder: Path) -> None:
-    """Go on from the state in this folder, if there is one."""
-    if not (folder / LATEST).is_file():
-        return
-    pointer = read_json(folder / LATEST)
-    path = folder / pointer["file"]
-    if not path.is_file() or file_digest(path) != pointer["sha256"]:
+    def __init__(
+        self, folder: Path, config: TrainConfig, island: Island, *, background: bool = False
+    ) -> None:
+        self.folder, self.config, self.island = folder, config, island
+        self._background = background
+        self._thread: threading.Thread | None = None
+        self._problem: AtollError | None = None
+
+    def save(self, state: TrainingState) -> None:
+        """Write the state beside the old one, then point to it; the old one is whole until the new one is."""
+        self.wait()
+        here: dict[str, Tensor] = {}
+        for name, value in state.tensors():  # every process takes part, the first one keeps
+            if self.island.first:
+                here[name] = value.detach().to("cpu", copy=self._background)
+        if not self.island.first:
+            return
+        if not self._background:
+            self._write(state.step, here)
+            return
+        self._thread = threading.Thread(target=self._try, args=(state.step, here), name="atoll-keeper")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until nothing is being written any more; a failed write is told now."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._problem is not None:
+            problem, self._problem = self._problem, None
+            raise problem
+
+    def _try(self, step: int, tensors: dict[str, Tensor]) -> None:
+        try:
+            self._write(step, tensors)
+        except AtollError as error:
+            self._problem = error
+
+    def _write(self, step: int, tensors: dict[str, Tensor]) -> None:
+        name = f"step-{step:08d}.safetensors"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _require_room(self.folder, sum(value.nbytes for value in tensors.values()))
+            with replacing(self.folder / name) as beside:
+                write_tensors(beside, tensors)
+            entry = {"step": step, "file": name, "sha256": file_digest(self.folder / name)}
+            kept = [entry, *(old for old in self._entries() if self._is_kept(old, entry))]
+            newest = [old for old in kept if not self._is_milestone(old)][: self.config.keep]
+            kept = [old for old in kept if old in newest or old is entry or self._is_milestone(old)]
+            write_json(self.folder / LATEST, {**entry, "older": kept[1:]})
+        except OSError as error:
+            raise TrainingError(
+                f"cannot save to {self.folder} ({error.strerror or error}); the last good state is kept: "
+                "make room and run the same command again"
+            ) from None
+        names = {old["file"] for old in kept}
+        for path in self.folder.glob("step-*.safetensors"):
+            if path.name not in names:
+                path.unlink()
+
+    def _entries(self) -> list[dict[str, Any]]:
+        """The states that there are, the newest first."""
+        if not (self.folder / LATEST).is_file():
+            return []
+        pointer = read_json(self.folder / LATEST)
+        older = pointer.pop("older", [])
+        return [pointer, *older]
+
+    @staticmethod
+    def _is_kept(old: dict[str, Any], new: dict[str, Any]) -> bool:
+        """A state of a later step belongs to a past that training has gone back from."""
+        return bool(old["step"] < new["step"])
+
+    def _is_milestone(self, entry: dict[str, Any]) -> bool:
+        every = self.config.milestone_every
+        return every is not None and entry["step"] % every == 0
+
+    def resume(self, state: TrainingState) -> None:
+        """Go on from the newest state that is whole, if there is any."""
+        entries = self._entries()
+        if not entries:
+            return
+        entry = self.island.from_first(lambda: self._newest_whole(entries))
+        state.restore(read_tensors(self.folder / entry["file"]))
+        state.step = entry["step"]
+
+    def _newest_whole(self, entries: list[dict[str, Any]]) -> dict[str, Any]:
+        for entry in entries:
+            path = self.folder / entry["file"]
+            if path.is_file() and file_digest(path) == entry["sha256"]:
+                return entry
         raise CorruptError(
-            f"{path} is missing or damaged (sha256 differs); add --start-over to train from the beginning"
+            f"{self.folder / entries[0]['file']} is missing or damaged (sha256 differs); "
+            "add --start-over to train from the beginning"
         )
-    state.restore(read_tensors(path))
-    state.step = pointer["step"]
+
+    def decisions(self) -> dict[str, Any]:
+        """How earlier steps of this training were taken."""
+        path = self.folder / DECISIONS
+        return dict(read_json(path)) if path.is_file() else {}
+
+    def remember(self, decisions: dict[str, Any]) -> None:
+        """Take later steps in the same way."""
+        if self.island.first and decisions != self.decisions():
+            write_json(self.folder / DECISIONS, decisions)
+
+
+def _require_room(folder: Path, needed: int) -> None:
+    """An OSError before anything is touched if the disk cannot hold this many bytes more."""
+    free = shutil.disk_usage(folder).free
+    if free < needed + HEADER:
+        raise OSError(
+            28, f"{os.strerror(28)}: a state takes {needed / 1e9:.2f} GB and {free / 1e9:.2f} GB are free"
+        )

@@ -1,0 +1,137 @@
+"""What this machine does best: device, arithmetic, memory, compilation."""
+
+import contextlib
+import ctypes
+import logging
+import os
+import platform
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from atoll.config import TrainConfig
+
+logger = logging.getLogger(__name__)
+
+WORTH_A_TRIAL = 3600.0
+"""Seconds of training that must lie ahead before a CPU tries to compile, which takes a minute or two."""
+PAYS = 1.05
+"""How much faster a compiled step must be."""
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
+"""Parameters of mallopt (malloc.h of glibc)."""
+
+
+def best_device() -> torch.device:
+    """The fastest device of this machine; of several GPUs, the one of this process."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def precision(config: TrainConfig, device: torch.device) -> str:
+    """The arithmetic of forward and backward: bfloat16 only where the device has units for it.
+
+    A CPU without them converts every number back and forth and is ten times slower than with float32.
+    """
+    if config.precision != "auto":
+        return config.precision
+    if device.type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    if device.type == "cpu" and _has_bfloat16_units():
+        return "bfloat16"
+    return "float32"
+
+
+def _has_bfloat16_units() -> bool:
+    """AVX512_BF16 or AMX on a CPU."""
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, lambda: False)() for name in names)
+
+
+def autocast(arithmetic: str, device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """Forward and backward in this arithmetic; weights, norms and losses stay float32."""
+    if arithmetic != "bfloat16":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+def keep_memory() -> None:
+    """Let the C library keep freed memory: a step asks for the same buffers again.
+
+    By default glibc returns every large buffer to the kernel, which hands it out again page by page, each
+    filled with zeros: a tenth of a small network's step. Elsewhere than on Linux this does nothing.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return
+    library = ctypes.CDLL(None)
+    for parameter, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 64 * 2**20)):
+        library.mallopt(parameter, value)
+
+
+def describe(device: torch.device) -> str:
+    """The device by name; decisions made on one are not taken over by another."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type} {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def decide(
+    config: TrainConfig, device: torch.device, before: dict[str, Any], trial: Callable[[], bool]
+) -> dict[str, Any]:
+    """How steps are taken here; what an earlier start of the same training decided on such a device stays.
+
+    Otherwise a measured decision could fall differently and the resumed training would not be the same one.
+    """
+    arithmetic = precision(config, device)
+    chosen = {"device": describe(device), "precision": arithmetic}
+    if {key: before.get(key) for key in chosen} == chosen and config.compile == "auto":
+        return before
+    wanted = {"on": True, "off": False, "auto": device.type == "cuda"}[config.compile]
+    if config.compile == "auto" and device.type == "cpu":
+        wanted = trial()
+    return {**chosen, "compile": wanted}
+
+
+def compile_blocks(model: nn.Module) -> None:
+    """Compile one block, which all blocks share, rather than the whole network: minutes become seconds."""
+    trunk = getattr(model, "trunk", None)
+    for part in trunk.blocks if trunk is not None else [model]:
+        part.compile()
+
+
+def uncompile_blocks(model: nn.Module) -> None:
+    """Undo `compile_blocks`."""
+    for part in model.modules():
+        part._compiled_call_impl = None
+
+
+def compiling_pays(model: nn.Module, step: Callable[[], object], ahead: int) -> bool:
+    """Measure a step as it is and compiled, if enough steps lie ahead; leaves the network as it was."""
+    step()
+    plain = _seconds(step)
+    if plain * ahead < WORTH_A_TRIAL:
+        return False
+    try:
+        compile_blocks(model)
+        step()
+        compiled = _seconds(step)
+    except Exception as error:  # no compiler on this machine, or one that fails: both mean no
+        logger.info("torch.compile does not work here (%s)", str(error).splitlines()[0] if str(error) else "")
+        return False
+    finally:
+        uncompile_blocks(model)
+    logger.info("a step takes %.3f s, compiled %.3f s", plain, compiled)
+    return plain > PAYS * compiled
+
+
+def _seconds(step: Callable[[], object], repeats: int = 3) -> float:
+    best = float("inf")
+    for _ in range(repeats):
+        since = time.perf_counter()
+        step()
+        best = min(best, time.perf_counter() - since)
+    return best

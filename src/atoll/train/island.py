@@ -1,0 +1,143 @@
+"""The processes that train one expert together: one, or one per device of a machine under torchrun.
+
+All of them see the whole batch and all random numbers and take their share of the rows, so that the result
+is that of one process. Experts never meet: this is communication within an island, not between islands.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from atoll.config import TrainConfig
+from atoll.errors import AtollError
+
+T = TypeVar("T")
+
+BYTES_PER_PARAMETER = 20
+"""Weights, their average, gradients and two moments, in float32."""
+
+
+@dataclass(frozen=True)
+class Island:
+    """Which process this is, of how many."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes."""
+        return self.rank == 0
+
+    def rows(self, batch: int) -> slice:
+        """This process's share of the rows of a batch."""
+        return slice(batch * self.rank // self.size, batch * (self.rank + 1) // self.size)
+
+    def from_first(self, action: Callable[[], T]) -> T:
+        """What the first process finds, for all; its mistake is everybody's."""
+        if self.size == 1:
+            return action()
+        answer: list[object] = [None, None]
+        if self.first:
+            try:
+                answer[0] = action()
+            except AtollError as error:
+                answer[1] = str(error)
+                dist.broadcast_object_list(answer)
+                raise
+        dist.broadcast_object_list(answer)
+        if answer[1] is not None:
+            raise AtollError(str(answer[1]))
+        return answer[0]  # type: ignore[return-value]
+
+    def any(self, flag: bool, device: torch.device) -> bool:
+        """Whether it is true in any process."""
+        if self.size == 1:
+            return flag
+        found = torch.tensor(float(flag), device=device)
+        dist.all_reduce(found)
+        return bool(found.item())
+
+    def gather(self, rows: Tensor, batch: int) -> Tensor:
+        """The rows of all processes, in the order of the batch."""
+        if self.size == 1:
+            return rows
+        whole = torch.zeros(batch, *rows.shape[1:], device=rows.device, dtype=rows.dtype)
+        whole[self.rows(batch)] = rows
+        dist.all_reduce(whole)
+        return whole
+
+
+@contextlib.contextmanager
+def joined() -> Iterator[Island]:
+    """The island that torchrun's environment describes; one process alone without it."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield Island()
+        return
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield Island(dist.get_rank(), size)
+    finally:
+        dist.destroy_process_group()
+
+
+def spread(model: nn.Module, config: TrainConfig, island: Island, device: torch.device) -> nn.Module:
+    """The network as this island trains it: as it is, a copy in each process, or a share of it in each."""
+    if island.size == 1:
+        return model
+    if config.parallel == "fsdp" or (config.parallel == "auto" and not _fits(model, device)):
+        trunk = getattr(model, "trunk", None)
+        for block in trunk.blocks if trunk is not None else []:
+            fully_shard(block)
+        fully_shard(model)
+        return model
+    return DistributedDataParallel(model)
+
+
+def _fits(model: nn.Module, device: torch.device) -> bool:
+    """Whether a whole copy leaves a third of the device to activations."""
+    if device.type != "cuda":
+        return True
+    total = torch.cuda.get_device_properties(device).total_memory
+    return sum(value.numel() for value in model.parameters()) * BYTES_PER_PARAMETER < total * 2 / 3
+
+
+def synchronise(model: nn.Module, last: bool) -> contextlib.AbstractContextManager[None]:
+    """Exchange gradients after this part of the batch only if it is the last one."""
+    if isinstance(model, DistributedDataParallel) and not last:
+        return model.no_sync()
+    return contextlib.nullcontext()
+
+
+def local(value: Tensor) -> Tensor:
+    """The part of a tensor that is here."""
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
+def whole(value: Tensor, like: Tensor | None = None) -> Tensor:
+    """All of a tensor; of a local part if `like` says how it is spread. All processes must ask together."""
+    if isinstance(value, DTensor):
+        return value.full_tensor()
+    if isinstance(like, DTensor) and value.ndim:
+        spread_out = DTensor.from_local(
+            value, like.device_mesh, like.placements, shape=like.shape, stride=like.stride()
+        )
+        return spread_out.full_tensor()
+    return value
+
+
+def part_of(value: Tensor, like: Tensor) -> Tensor:
+    """The inverse of `whole`: the part that belongs here, spread as `like` is."""
+    if isinstance(like, DTensor) and value.ndim:
+        return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
+    return value

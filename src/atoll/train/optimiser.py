@@ -1,0 +1,104 @@
+"""Optimisers: fused AdamW, or Muon for the matrices of the blocks and AdamW for the rest."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from atoll.config import TrainConfig
+from atoll.train import island as islands
+
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+"""Kingma & Ba's, and DiT's."""
+
+
+class Optimiser(Protocol):
+    """What the loop needs of one."""
+
+    parameters: Sequence[Tensor]
+    state: dict[Tensor, dict[str, Tensor]]
+    """What it remembers of each parameter, by name."""
+
+    def step(self, lr: float) -> None:
+        """Move the parameters along their gradients."""
+
+
+class AdamW:
+    """AdamW (Loshchilov & Hutter 2019) in one kernel for all parameters.
+
+    The same kernel as torch.optim.AdamW(fused=True), of which a test holds it to be bit-equal; called
+    directly, because building one of those loads the compiler, two seconds of every job.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], weight_decay: float) -> None:
+        self.parameters = parameters
+        self.weight_decay = weight_decay
+        self.state: dict[Tensor, dict[str, Tensor]] = defaultdict(dict)
+
+    def _remembered(self, parameter: Tensor) -> dict[str, Tensor]:
+        found = self.state[parameter]
+        if not found:
+            found["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            found["exp_avg"] = torch.zeros_like(parameter)
+            found["exp_avg_sq"] = torch.zeros_like(parameter)
+        return found
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        """Move the parameters along their gradients."""
+        moved = [parameter for parameter in self.parameters if parameter.grad is not None]
+        remembered = [self._remembered(parameter) for parameter in moved]
+        counts = [found["step"] for found in remembered]
+        torch._foreach_add_(counts, 1)
+        torch._fused_adamw_(
+            [islands.local(parameter) for parameter in moved],
+            [islands.local(parameter.grad) for parameter in moved if parameter.grad is not None],
+            [islands.local(found["exp_avg"]) for found in remembered],
+            [islands.local(found["exp_avg_sq"]) for found in remembered],
+            [],
+            counts,
+            lr=lr,
+            beta1=BETA_1,
+            beta2=BETA_2,
+            weight_decay=self.weight_decay,
+            eps=EPSILON,
+            amsgrad=False,
+            maximize=False,
+        )
+
+
+class Muon:
+    """Muon (Jordan et al. 2024), torch's own; updates as large as AdamW's, so that one lr serves both."""
+
+    def __init__(self, parameters: Sequence[Tensor], weight_decay: float) -> None:
+        self.parameters = parameters
+        self._muon: torch.optim.Optimizer = torch.optim.Muon(
+            list(parameters), weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"
+        )
+        self.state: dict[Tensor, dict[str, Tensor]] = self._muon.state
+
+    def step(self, lr: float) -> None:
+        """Move the parameters along their orthogonalised gradients."""
+        for group in self._muon.param_groups:
+            group["lr"] = lr
+        self._muon.step()
+
+
+def build(model: nn.Module, config: TrainConfig) -> list[Optimiser]:
+    """The optimisers of a network; every parameter belongs to exactly one."""
+    named = dict(model.named_parameters())
+    muon = config.optimiser == "muon"
+    matrices = [value for name, value in named.items() if muon and _is_matrix(name, value)]
+    chosen = {id(value) for value in matrices}
+    rest = [value for value in named.values() if id(value) not in chosen]
+    found: list[Optimiser] = [AdamW(rest, config.weight_decay)]
+    if matrices:
+        found.append(Muon(matrices, config.weight_decay))
+    return found
+
+
+def _is_matrix(name: str, value: Tensor) -> bool:
+    """Hidden matrices: those of the blocks, except the layers and tables that modulate."""
+    return value.ndim == 2 and ".blocks." in f".{name}" and ".modulation." not in name

@@ -1,0 +1,14 @@
+"""One process of an island: train expert 0 of each of the given runs, as torchrun's environment says."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+from atoll.runs import Run
+from atoll.train import jobs
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for folder in sys.argv[1:]:
+        jobs.expert(Run.open(Path(folder)), 0)

@@ -1,0 +1,101 @@
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from atoll.errors import AtollError
+from atoll.models.checkpoint import read_tensors
+from atoll.runs import read_lines
+from atoll.train import island as islands
+from atoll.train import jobs
+from atoll.train.island import Island
+from tests.train.test_loop import states
+
+SCRIPT = Path(__file__).parent / "script_island.py"
+
+
+def test_the_rows_of_all_processes_are_the_batch():
+    for batch in (1, 2, 7, 16):
+        for size in (1, 2, 3):
+            rows = [list(range(batch))[Island(rank, size).rows(batch)] for rank in range(size)]
+            assert [row for part in rows for row in part] == list(range(batch))
+
+
+def test_one_process_alone_needs_no_others(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with islands.joined() as island:
+        assert island == Island(0, 1)
+    assert island.from_first(lambda: 5) == 5
+    with pytest.raises(AtollError, match="mistake"):
+        island.from_first(_mistake)
+    assert island.any(True, torch.device("cpu"))
+    assert torch.equal(island.gather(torch.arange(3), 3), torch.arange(3))
+
+
+def _mistake():
+    raise AtollError("mistake")
+
+
+def together(*folders: Path) -> None:
+    """Two processes, as torchrun starts them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command = [sys.executable, str(SCRIPT), *map(str, folders)]
+    processes = [
+        subprocess.Popen(
+            command,
+            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [process.communicate(timeout=180)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(said)
+
+
+def losses(run):
+    return [line["loss"] for line in read_lines(run.expert(0).path / "metrics.jsonl")]
+
+
+def test_two_processes_with_half_the_batch_are_one(prepared):
+    """A whole copy in each (DDP) and a share in each (FSDP2), with parts of the batch one after the other."""
+    settings = ("expert.steps=20", "expert.log_every=1", "expert.batch=7", "expert.lr=1e-3")
+    one = prepared(*settings, name="one")
+    jobs.expert(one, 0)
+    two = {
+        kind: prepared(*settings, f"expert.parallel={kind}", "expert.micro_batch=2", name=kind)
+        for kind in ("ddp", "fsdp")
+    }
+    together(*(run.path for run in two.values()))
+    step, alone = states(one.expert(0).path)
+    for run in two.values():
+        assert losses(run) == pytest.approx(losses(one), abs=1e-5)
+        found_step, found = states(run.expert(0).path)
+        assert found_step == step
+        assert found.keys() == alone.keys()
+        for name, value in alone.items():
+            assert found[name].shape == value.shape
+            if name.startswith("ema/"):
+                torch.testing.assert_close(found[name], value, atol=1e-4, rtol=1e-3)
+        published = read_tensors(run.expert(0).path / "weights.safetensors")
+        assert all(torch.equal(value, found[f"ema/{name}"]) for name, value in published.items())
+
+
+def test_an_island_goes_on_where_one_process_stopped(prepared):
+    """The state does not know how many wrote it."""
+    from tests.train.test_loop import stop_at
+
+    settings = ("expert.steps=12", "expert.log_every=1", "expert.lr=1e-3", "expert.parallel=fsdp")
+    whole, moved = prepared(*settings, name="whole"), prepared(*settings, name="moved")
+    jobs.expert(whole, 0)
+    stop_at(moved, 5)
+    together(moved.path)
+    assert losses(moved) == pytest.approx(losses(whole), abs=1e-5)
