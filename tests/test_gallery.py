@@ -40,7 +40,7 @@ def test_a_picture_says_what_it_is(tmp_path):
     out.add([2, 0], batch([1.0, -1.0], leader=1))
     with Image.open(tmp_path / "sample-00002.png") as picture:
         assert picture.getpixel((0, 0)) == (255, 255, 255)
-        assert picture.text == {
+        assert picture.info == {
             "Software": "Atoll",
             "prompt": "äpfel 2",
             "seed": "7",

@@ -1,6 +1,9 @@
 """The exported folder in diffusers itself."""
 
+import importlib
+import shutil
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +11,7 @@ import torch
 
 import atoll
 from atoll import export
-from atoll.errors import ConfigError
+from atoll.errors import ConfigError, RunError
 from tests.serving import same, served, text_encoder
 
 diffusers = pytest.importorskip("diffusers")
@@ -41,6 +44,33 @@ def test_diffusers_opens_it_with_the_code_beside_it(folder):
         str(folder / "out"), custom_pipeline=str(folder / "out"), trust_remote_code=True
     )
     assert same(pipe("red apple", num_images=3, seed=4, output_type="latent").images, expected(folder))
+
+
+def test_diffusers_would_download_all_of_it_from_the_hub(folder, tmp_path, monkeypatch):
+    """It fetches the files that it thinks a pipeline has; ours must be among them."""
+    hub = pytest.importorskip("huggingface_hub")
+    module = importlib.import_module("diffusers.pipelines.pipeline_utils")
+    names = [str(p.relative_to(folder / "out")) for p in (folder / "out").rglob("*") if p.is_file()]
+    siblings = [SimpleNamespace(rfilename=name) for name in names]
+    monkeypatch.setattr(module, "model_info", lambda name, **_: SimpleNamespace(siblings=siblings))
+    monkeypatch.setattr(module, "hf_hub_download", lambda name, file, **_: str(folder / "out" / file))
+
+    def fetch(name, *, allow_patterns, ignore_patterns, **_):
+        chosen = hub.utils.filter_repo_objects(
+            names, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
+        )
+        for one in chosen:
+            (tmp_path / "got" / one).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(folder / "out" / one, tmp_path / "got" / one)
+        return str(tmp_path / "got")
+
+    monkeypatch.setattr(module, "snapshot_download", fetch)
+    pipe = diffusers.DiffusionPipeline.from_pretrained(
+        "me/shells", custom_pipeline=str(folder / "out"), trust_remote_code=True, force_download=True
+    )
+    assert same(pipe("red apple", num_images=3, seed=4, output_type="latent").images, expected(folder))
+    missing = {"README.md", "samples.png"}
+    assert {p for p in names if not (tmp_path / "got" / p).exists()} <= missing
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +124,24 @@ def test_saved_again_and_opened_again(pipe, folder, tmp_path):
     images = again("red apple", num_images=3, seed=4, output_type="latent").images
     assert same(images, expected(folder))
     assert again.to("cpu").device == torch.device("cpu")
+    generic = diffusers.DiffusionPipeline.from_pretrained(
+        str(tmp_path / "again"), custom_pipeline=str(tmp_path / "again"), trust_remote_code=True
+    )
+    assert same(generic("red apple", num_images=3, seed=4, output_type="latent").images, images)
+
+
+def test_the_class_opens_the_hub(folder, monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(hub, "snapshot_download", lambda name: str(folder / "out"))
+    pipe = atoll.pipeline.AtollPipeline.from_pretrained("me/shells")
+    assert same(pipe("red apple", num_images=3, seed=4, output_type="latent").images, expected(folder))
+
+
+def test_mistakes_are_told(folder):
+    with pytest.raises(RunError, match="not an exported run"):
+        atoll.pipeline.AtollPipeline.from_pretrained(folder / "run")
+    with pytest.raises(ConfigError, match="device_map"):
+        atoll.pipeline.AtollPipeline.from_pretrained(folder / "out", device_map="auto")
 
 
 def test_half_precision_is_refused(folder):

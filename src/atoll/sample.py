@@ -66,6 +66,16 @@ def open_run(path: Path) -> Run:
     return Run.open(path / ENSEMBLE if (path / INDEX).is_file() else path)
 
 
+def exported_folder(name: str | Path) -> Path:
+    """An exported folder here, or on the Hub by `owner/name`."""
+    folder = Path(name)
+    if not folder.is_dir():
+        folder = _download(str(name).removeprefix(HUB))
+    if not (folder / INDEX).is_file():
+        raise RunError(f"{folder} is not an exported run (no {INDEX}); make one with `atoll export`")
+    return folder
+
+
 def default_out(path: Path) -> Path:
     """Where samples go unless the command says otherwise: into the run, but not into what was exported."""
     return path / "samples" if (path / "resolved.json").is_file() else Path("samples")
