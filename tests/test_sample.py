@@ -7,9 +7,13 @@ import pytest
 import torch
 
 import atoll
-from atoll import sample
+from atoll import config, sample
+from atoll.data import encode, partition
+from atoll.data.text import TextEncoder
 from atoll.errors import AtollError, CorruptError, Interrupted
 from atoll.models.roster import Roster
+from atoll.runs import Run
+from atoll.train import jobs
 from tests.serving import served, text_encoder
 
 
@@ -170,3 +174,37 @@ def test_a_text_encoder_that_is_not_there_is_named(tmp_path, monkeypatch):
     run = served(tmp_path / "run", "text", tmp_path / "gone")
     with pytest.raises(AtollError, match="gone"):
         atoll.load(run.path).sample(1, prompt="cat")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_captions_reach_every_stage(tmp_path, encoder, monkeypatch):
+    """From a file of captioned pictures, through all stages, to pictures by prompt."""
+    captions = ["red apple", "green apple", "red cat", "green cat"] * 4
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 8, 8, 3), dtype=np.uint8)
+    np.savez(tmp_path / "captioned.npz", images=pixels, captions=np.array(captions))
+    network = {"width": 16, "depth": 1, "heads": 2, "patch": (4, 4), "steps": 3, "batch": 4}
+    tree = {
+        "name": "captioned",
+        "data": {"source": str(tmp_path / "captioned.npz")},
+        "encode": {"text": str(encoder), "text_tokens": 6},
+        "partition": {"clusters": 2},
+        "condition": {"kind": "text"},
+        "expert": network,
+        "router": network,
+        "sample": {"num": 4, "steps": 2},
+    }
+    run = Run.create(config.validate(tree, "test"))
+    encode.prepare(run)
+    partition.partition(run)
+    for k in range(2):
+        jobs.expert(run, k)
+    jobs.router(run)
+    asked = []
+    call = TextEncoder.__call__
+    monkeypatch.setattr(
+        TextEncoder, "__call__", lambda self, prompts: asked.append(list(prompts)) or call(self, prompts)
+    )
+    written = sample.sample(run, tmp_path / "o", prompt=["red cat", "green apple"])
+    assert written["prompt"] == ["red cat", "green apple"] * 2
+    assert asked == [["red cat", "green apple"]]
+    assert atoll.load(run.path).kind == "text"
