@@ -11,6 +11,7 @@ from PIL import Image
 import atoll
 from atoll import export, sample
 from atoll.errors import AtollError, ConfigError, CorruptError
+from atoll.runs import write_json
 from tests.serving import same, served, text_encoder
 
 
@@ -194,3 +195,32 @@ def test_pictures_of_an_exported_folder_go_where_they_do_no_harm(run, tmp_path):
         np.load(written["samples"], allow_pickle=False), atoll.load(run.path).sample(2).numpy()
     )
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_autoencoder_from_a_folder_goes_along(tmp_path):
+    """Latents of 2x2 become pictures of 4x4 by a tiny autoencoder, before and after export."""
+    diffusers = pytest.importorskip("diffusers")
+    torch.manual_seed(0)
+    autoencoder = diffusers.AutoencoderTiny(
+        encoder_block_out_channels=(8, 8),
+        decoder_block_out_channels=(8, 8),
+        num_encoder_blocks=(1, 1),
+        num_decoder_blocks=(1, 1),
+        latent_channels=3,
+    )
+    autoencoder.save_pretrained(tmp_path / "autoencoder")
+    run = served(tmp_path / "run")
+    record = run.partition.record
+    latent = {"kind": "latent", "dtype": "float16", "autoencoder": str(tmp_path / "autoencoder")}
+    contents = {**record["contents"], **latent, "mean": [0.5] * 3, "std": [2.0] * 3}
+    write_json(run.partition.path / "done.json", {**record, "contents": contents})
+    export.export(run, str(tmp_path / "out"))
+    (tmp_path / "autoencoder").rename(tmp_path / "gone")
+    sample.sample(sample.open_run(tmp_path / "out"), tmp_path / "pictures", num=1)
+    latents = atoll.load(tmp_path / "out").sample(1) * 2 + 0.5
+    with torch.no_grad():
+        expected = autoencoder.decode(latents).sample.clamp(-1, 1)
+    with Image.open(tmp_path / "pictures" / "sample-00000.png") as picture:
+        seen = torch.from_numpy(np.array(picture)).movedim(-1, 0)
+    assert torch.equal(seen, ((expected[0] + 1) * 127.5).round().to(torch.uint8))

@@ -200,10 +200,13 @@ def test_captions_reach_every_stage(tmp_path, encoder, monkeypatch):
         jobs.expert(run, k)
     jobs.router(run)
     asked = []
-    call = TextEncoder.__call__
-    monkeypatch.setattr(
-        TextEncoder, "__call__", lambda self, prompts: asked.append(list(prompts)) or call(self, prompts)
-    )
+
+    class Counting(TextEncoder):
+        def __call__(self, captions):
+            asked.append(list(captions))
+            return super().__call__(captions)
+
+    monkeypatch.setattr(sample, "TextEncoder", Counting)
     written = sample.sample(run, tmp_path / "o", prompt=["red cat", "green apple"])
     assert written["prompt"] == ["red cat", "green apple"] * 2
     assert asked == [["red cat", "green apple"]]

@@ -11,11 +11,11 @@ from diffusers import DiffusionPipeline, ImagePipelineOutput, ModelMixin
 from PIL import Image
 from torch import Tensor
 
-from atoll.data import store
 from atoll.errors import ConfigError
+from atoll.gallery import to_pixels
 from atoll.models.ensemble import Ensemble
 from atoll.runs import read_json, write_json
-from atoll.sample import ENSEMBLE, INDEX, exported_folder, load_ensemble, open_run
+from atoll.sample import ENSEMBLE, INDEX, contents_of, exported_folder, load_ensemble, open_run
 
 SOLVERS = {
     "FlowMatchEulerDiscreteScheduler": "euler",
@@ -31,7 +31,7 @@ class AtollEnsemble(ModelMixin):  # type: ignore[misc]
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         super().__init__()
         self.folder = folder
-        self.contents = open_run(folder).partition.contents
+        self.contents = contents_of(open_run(folder))
         self.ensemble: Ensemble = load_ensemble(folder, device)
 
     @classmethod
@@ -156,7 +156,7 @@ class AtollPipeline(DiffusionPipeline):  # type: ignore[misc]
     def _finish(self, x_0: Tensor, output_type: str) -> Any:
         if output_type == "latent":
             return x_0
-        pixels = store.to_pixels(x_0, self.ensemble.contents)
+        pixels = to_pixels(x_0, self.ensemble.contents)
         if output_type == "pil":
             return [Image.fromarray(one[..., 0] if one.shape[-1] == 1 else one) for one in pixels]
         if output_type not in ("np", "pt"):

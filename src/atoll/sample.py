@@ -159,6 +159,14 @@ def is_expert(path: Path) -> bool:
     return (path / checkpoint.CONFIG).is_file() and (path / checkpoint.WEIGHTS).is_file()
 
 
+def contents_of(run: Run) -> dict[str, Any]:
+    """What is known of a run's samples, with its autoencoder where it is now."""
+    contents = run.partition.contents
+    if contents.get("autoencoder") is not None:
+        contents["autoencoder"] = model_name(run, contents["autoencoder"])
+    return contents
+
+
 def _network(stage: Stage, device: torch.device) -> tuple[torch.nn.Module, checkpoint.Blueprint]:
     if not stage.done:
         raise RunError(f"{stage.path} is not trained yet; run `atoll run` on its recipe first")
@@ -185,7 +193,7 @@ def sample(
     Pictures are written batch by batch; whoever is interrupted keeps those that are finished.
     """
     ensemble = load_ensemble(run.path, **settings)
-    return _sample_to(ensemble, run.partition.contents, out, label, prompt, progress)
+    return _sample_to(ensemble, contents_of(run), out, label, prompt, progress)
 
 
 def sample_expert(
