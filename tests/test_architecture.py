@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "gallery": {"config", "runs", "models", "data", "errors"},
     "sample": {"config", "runs", "flow", "models", "data", "gallery", "errors"},
     "export": {"config", "runs", "models", "data", "gallery", "sample", "errors"},
-    "pipeline": {"config", "data", "models", "sample", "errors"},
+    "pipeline": {"runs", "gallery", "models", "sample", "errors"},
     "plan": {"config", "errors"},
     "report": {"config", "runs", "flow", "models", "data", "train", "gallery", "sample", "errors"},
     "launch": {"config", "runs", "errors"},

@@ -178,6 +178,7 @@ def test_no_space_left(prepared, tiny):
         (["--steps", "0"], "steps = 0"),
         (["--guidance", "0.5"], "guidance = 0.5"),
         (["--label", "1"], "not class-conditional"),
+        (["--prompt", "red apple"], "trained without captions"),
         (["--num", "0"], "num = 0"),
     ],
 )

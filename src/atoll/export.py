@@ -33,11 +33,13 @@ TIMES = 1000
 """The steps into which diffusers divides the time."""
 CODE = "pipeline.py"
 """The file that diffusers runs when it is told to trust the code beside a pipeline."""
+COMPONENT = "component"
+"""The file beside the weights that diffusers runs to know what they are, under the same condition."""
 CODE_BESIDE = '''"""Opens this folder in diffusers; the class itself is in the package `atoll`."""
 
-from atoll.pipeline import AtollPipeline
+from atoll.pipeline import {name}
 
-__all__ = ["AtollPipeline"]
+__all__ = ["{name}"]
 '''
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 BORROWED = {"text": "text_encoder", "autoencoder": "autoencoder"}
@@ -81,7 +83,8 @@ def write_folder(run: Run, folder: Path, licence: str) -> None:
     load_ensemble(run.path)  # refuses what is unfinished or damaged before anything is written
     _write_ensemble(run, folder / ENSEMBLE)
     _write_scheduler(run.config, folder / "scheduler")
-    (folder / CODE).write_text(CODE_BESIDE, encoding="utf-8")
+    _write_code(folder / CODE, "AtollPipeline")
+    _write_code(folder / ENSEMBLE / f"{COMPONENT}.py", "AtollEnsemble")
     write_json(folder / INDEX, _index(run.config))
     drawn = draw(run, folder / "drawn")
     (folder / "drawn" / "grid.png").rename(folder / "samples.png")
@@ -89,12 +92,16 @@ def write_folder(run: Run, folder: Path, licence: str) -> None:
     (folder / "README.md").write_text(card(run, licence, drawn), encoding="utf-8")
 
 
+def _write_code(path: Path, name: str) -> None:
+    path.write_text(CODE_BESIDE.format(name=name), encoding="utf-8")
+
+
 def _index(config: RunConfig) -> dict[str, Any]:
     """What diffusers is to load, and by which classes."""
     return {
         "_class_name": "AtollPipeline",
         **_version(),
-        "ensemble": ["atoll.pipeline", "AtollEnsemble"],
+        "ensemble": [COMPONENT, "AtollEnsemble"],
         "scheduler": ["diffusers", SCHEDULERS[config.sample.solver][0]],
     }
 

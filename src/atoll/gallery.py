@@ -13,6 +13,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from atoll.config import SampleConfig
 from atoll.data import store
+from atoll.data.latents import decode_samples
 from atoll.errors import AtollError
 from atoll.models.ensemble import Samples
 from atoll.runs import replacing, write_json
@@ -44,7 +45,7 @@ class Writer:
             self._shares[index] = samples.shares[row].tolist()
         if self.contents["kind"] == "unknown":
             return
-        pixels = store.to_pixels(samples.x_0, self.contents)
+        pixels = to_pixels(samples.x_0, self.contents)
         for row, index in enumerate(indices):
             self._pixels[index] = pixels[row]
             about = {**self._about(index), "strategy": samples.strategy}
@@ -115,6 +116,16 @@ class Writer:
         except OSError as error:
             reason = error.strerror or error
             raise AtollError(f"cannot write to {self.out} ({reason}); give another --out") from None
+
+
+def to_pixels(x_0: torch.Tensor, contents: Mapping[str, Any]) -> NDArray[np.uint8]:
+    """A picture (n, height, width, channels) of each sample; latents go through their autoencoder."""
+    if contents.get("autoencoder") is None:
+        return store.to_pixels(x_0, contents)
+    decoded = decode_samples(x_0, contents, str(x_0.device))
+    plain = {"kind": "image" if decoded.ndim == 4 else "video", "dtype": "uint8"}
+    scale = {name: [127.5] * decoded.shape[1] for name in ("mean", "std")}
+    return store.to_pixels(decoded, {**plain, **scale})
 
 
 def picture_name(index: int) -> str:

@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import diffusers
 import torch
 from diffusers import DiffusionPipeline, ImagePipelineOutput, ModelMixin
 from PIL import Image
 from torch import Tensor
 
-from atoll.data import store
 from atoll.errors import ConfigError
+from atoll.gallery import to_pixels
 from atoll.models.ensemble import Ensemble
-from atoll.sample import load_ensemble, open_run
+from atoll.runs import read_json, write_json
+from atoll.sample import ENSEMBLE, INDEX, contents_of, exported_folder, load_ensemble, open_run
 
 SOLVERS = {
     "FlowMatchEulerDiscreteScheduler": "euler",
@@ -29,13 +31,13 @@ class AtollEnsemble(ModelMixin):  # type: ignore[misc]
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         super().__init__()
         self.folder = folder
-        self.contents = open_run(folder).partition.contents
+        self.contents = contents_of(open_run(folder))
         self.ensemble: Ensemble = load_ensemble(folder, device)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **settings: Any) -> Self:
-        """Open the component's folder; what diffusers says about types and places of weights is not ours."""
-        _only_float32(settings.get("torch_dtype"))
+        """Open the component's folder; what diffusers says about places of weights is not for us."""
+        _only_float32(settings.get("torch_dtype"), settings.get("dtype"))
         return cls(Path(pretrained_model_name_or_path))
 
     def save_pretrained(self, save_directory: str | Path, **settings: Any) -> None:
@@ -54,26 +56,52 @@ class AtollEnsemble(ModelMixin):  # type: ignore[misc]
 
     def to(self, *args: Any, **settings: Any) -> Self:
         """The ensemble on another device."""
-        device, dtype, *_ = torch._C._nn._parse_to(*args, **settings)
+        device, dtype, *_ = torch._C._nn._parse_to(*args, **settings)  # what nn.Module.to takes
         _only_float32(dtype)
         if device is not None and device != self.device:
             self.ensemble = load_ensemble(self.folder, str(device))
         return self
 
 
-def _only_float32(dtype: torch.dtype | None) -> None:
-    if dtype not in (None, torch.float32):
-        raise ConfigError(f"an Atoll ensemble is sampled in float32, not {dtype}; leave the type out")
+def _only_float32(*asked: torch.dtype | None) -> None:
+    for dtype in asked:
+        if dtype not in (None, torch.float32):
+            raise ConfigError(f"an Atoll ensemble is sampled in float32, not {dtype}; leave the type out")
+
+
+def _known(scheduler: str) -> str:
+    if scheduler not in SOLVERS:
+        raise ConfigError(f"{scheduler} stands for no solver of Atoll's; use one of {', '.join(SOLVERS)}")
+    return scheduler
 
 
 class AtollPipeline(DiffusionPipeline):  # type: ignore[misc]
     """Samples of an exported run by the habits of diffusers: the same as `atoll.load(folder).sample(…)`."""
 
-    model_cpu_offload_seq = "ensemble"
-
     def __init__(self, ensemble: AtollEnsemble, scheduler: Any) -> None:
         super().__init__()
         self.register_modules(ensemble=ensemble, scheduler=scheduler)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **settings: Any) -> Self:
+        """Open an exported folder, here or on the Hub, without running any code from it."""
+        _only_float32(settings.pop("torch_dtype", None), settings.pop("dtype", None))
+        if settings:
+            raise ConfigError(
+                f"{', '.join(settings)}: not a setting here; see `atoll.load` and `.to(device)`"
+            )
+        folder = exported_folder(pretrained_model_name_or_path)
+        name = read_json(folder / "scheduler" / "scheduler_config.json")["_class_name"]
+        scheduler = getattr(diffusers, _known(name)).from_pretrained(folder / "scheduler")
+        return cls(AtollEnsemble.from_pretrained(folder / ENSEMBLE), scheduler)
+
+    def save_pretrained(self, save_directory: str | Path, **settings: Any) -> None:
+        """Copy the folder that this was opened from, with the scheduler that it has now."""
+        folder = Path(save_directory)
+        shutil.copytree(self.ensemble.folder.parent, folder, dirs_exist_ok=True)
+        self.scheduler.save_pretrained(folder / "scheduler")
+        index = read_json(folder / INDEX)
+        write_json(folder / INDEX, {**index, "scheduler": ["diffusers", type(self.scheduler).__name__]})
 
     @torch.no_grad()
     def __call__(
@@ -121,17 +149,14 @@ class AtollPipeline(DiffusionPipeline):  # type: ignore[misc]
 
     def _solver(self) -> dict[str, Any]:
         """The solver and shift that the scheduler stands for; its arithmetic is Atoll's own."""
-        name = type(self.scheduler).__name__
-        if name not in SOLVERS:
-            raise ConfigError(f"{name} stands for no solver of Atoll's; use one of {', '.join(SOLVERS)}")
-        config = self.scheduler.config
+        name, config = _known(type(self.scheduler).__name__), self.scheduler.config
         shift = config["flow_shift"] if "flow_shift" in config else config["shift"]
         return {"solver": SOLVERS[name], "shift": float(shift)}
 
     def _finish(self, x_0: Tensor, output_type: str) -> Any:
         if output_type == "latent":
             return x_0
-        pixels = store.to_pixels(x_0, self.ensemble.contents)
+        pixels = to_pixels(x_0, self.ensemble.contents)
         if output_type == "pil":
             return [Image.fromarray(one[..., 0] if one.shape[-1] == 1 else one) for one in pixels]
         if output_type not in ("np", "pt"):

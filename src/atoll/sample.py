@@ -66,6 +66,16 @@ def open_run(path: Path) -> Run:
     return Run.open(path / ENSEMBLE if (path / INDEX).is_file() else path)
 
 
+def exported_folder(name: str | Path) -> Path:
+    """An exported folder here, or on the Hub by `owner/name`."""
+    folder = Path(name)
+    if not folder.is_dir():
+        folder = _download(str(name).removeprefix(HUB))
+    if not (folder / INDEX).is_file():
+        raise RunError(f"{folder} is not an exported run (no {INDEX}); make one with `atoll export`")
+    return folder
+
+
 def default_out(path: Path) -> Path:
     """Where samples go unless the command says otherwise: into the run, but not into what was exported."""
     return path / "samples" if (path / "resolved.json").is_file() else Path("samples")
@@ -149,6 +159,14 @@ def is_expert(path: Path) -> bool:
     return (path / checkpoint.CONFIG).is_file() and (path / checkpoint.WEIGHTS).is_file()
 
 
+def contents_of(run: Run) -> dict[str, Any]:
+    """What is known of a run's samples, with its autoencoder where it is now."""
+    contents = run.partition.contents
+    if contents.get("autoencoder") is not None:
+        contents["autoencoder"] = model_name(run, contents["autoencoder"])
+    return contents
+
+
 def _network(stage: Stage, device: torch.device) -> tuple[torch.nn.Module, checkpoint.Blueprint]:
     if not stage.done:
         raise RunError(f"{stage.path} is not trained yet; run `atoll run` on its recipe first")
@@ -175,7 +193,7 @@ def sample(
     Pictures are written batch by batch; whoever is interrupted keeps those that are finished.
     """
     ensemble = load_ensemble(run.path, **settings)
-    return _sample_to(ensemble, run.partition.contents, out, label, prompt, progress)
+    return _sample_to(ensemble, contents_of(run), out, label, prompt, progress)
 
 
 def sample_expert(
