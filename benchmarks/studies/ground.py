@@ -24,7 +24,7 @@ SMALL = {"width": 48, "depth": 2, "heads": 4, "patch": [4, 4]}
 TRAINING = {"lr": 2e-3, "warmup": 30, "ema": 0.99, "log_every": 50, "save_every": 1_000_000}
 
 
-def options(doc: str | None) -> argparse.Namespace:
+def options(doc: str | None, *, weighting: bool = False) -> argparse.Namespace:
     """The options of every study."""
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--data", default="fashion-5k", help="what recipes call data.source")
@@ -32,6 +32,9 @@ def options(doc: str | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="a minute, to see that all of it works")
     parser.add_argument("--table", action="store_true", help="only the table of all seeds that are finished")
+    if weighting:
+        choices = ("uniform", "velocity", "min-snr")
+        parser.add_argument("--weighting", choices=choices, default="uniform", help="of noise experts' loss")
     return parser.parse_args()
 
 

@@ -85,12 +85,12 @@ def sizes(quick: bool) -> dict[str, int]:
     }
 
 
-def train(on: Ground, seed: int, size: dict[str, int]) -> tuple[Run, Run]:
+def train(on: Ground, seed: int, weighting: str, size: dict[str, int]) -> tuple[Run, Run]:
     """Both kinds of experts for every cluster, and a router."""
     common = {"steps": size["steps"], "batch": size["batch"], "decay": "cosine"}
     velocity = on.run(f"velocity-{seed}", seed=seed, expert=common, steps=size["router"])
-    noise = {**common, "path": NOISE.path, "prediction": NOISE.prediction}
-    other = on.run(f"noise-{seed}", seed=seed, expert=noise)
+    noise = {**common, "path": NOISE.path, "prediction": NOISE.prediction, "weighting": weighting}
+    other = on.run(f"noise-{weighting}-{seed}", seed=seed, expert=noise)
     jobs.router(velocity)
     for run in (velocity, other):
         for k in range(CLUSTERS):
@@ -126,8 +126,8 @@ def measure(on: Ground, x: Tensor, expert: Tensor) -> dict[str, float]:
     return {"distance": ground.frechet(features, real), "diversity": sum(parts) / len(parts)}
 
 
-def study(on: Ground, seed: int, size: dict[str, int]) -> dict[str, Any]:
-    velocity, noise = train(on, seed, size)
+def study(on: Ground, seed: int, weighting: str, size: dict[str, int]) -> dict[str, Any]:
+    velocity, noise = train(on, seed, weighting, size)
     priors = torch.tensor(on.base.partition.contents["priors"])
     shape = tuple(on.base.cluster(0).contents["shape"])
     router = Decided(network(velocity.router.path))
@@ -138,7 +138,8 @@ def study(on: Ground, seed: int, size: dict[str, int]) -> dict[str, Any]:
         return {"x_0": traced.x_0, "expert": traced.expert}
 
     def kept(name: str, *arguments: Any) -> dict[str, Tensor]:
-        return ground.cached(on.out / f"samples-{seed}" / f"{name}.safetensors", lambda: draw(*arguments))
+        file = on.out / f"samples-{weighting}-{seed}" / f"{name}.safetensors"
+        return ground.cached(file, lambda: draw(*arguments))
 
     everything = frozenset(range(CLUSTERS))
     plain = kept("velocity", frozenset(), "exact", "ancestral", size["num"])
@@ -157,7 +158,7 @@ def study(on: Ground, seed: int, size: dict[str, int]) -> dict[str, Any]:
                     "company": measure(on, company["x_0"], company["expert"]),
                 }
             )
-    return {"seed": seed, "size": size, "rows": rows}
+    return {"seed": seed, "weighting": weighting, "size": size, "rows": rows}
 
 
 def table(results: list[dict[str, Any]]) -> str:
@@ -178,14 +179,15 @@ def table(results: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     torch.set_num_threads(1)
-    options = ground.options(__doc__)
+    options = ground.options(__doc__, weighting=True)
+    name = f"{STUDY}-{options.weighting}"
     if not options.table:
         since, size = time.process_time(), sizes(options.quick)
         on = Ground(options.data, options.out, classifier_steps=size["classifier"])
-        found = study(on, options.seed, size)
+        found = study(on, options.seed, options.weighting, size)
         found["cpu_seconds"] = time.process_time() - since
-        write_json(options.out / f"{STUDY}-{options.seed}.json", found)
-    print(table(ground.finished(options.out, STUDY)))
+        write_json(options.out / f"{name}-{options.seed}.json", found)
+    print(table(ground.finished(options.out, name)))
 
 
 if __name__ == "__main__":

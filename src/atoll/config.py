@@ -95,7 +95,7 @@ class PartitionConfig(Section):
         if (self.method == "file") != (self.file is not None):
             raise ValueError("partition.method 'file' and partition.file go together; give both or neither")
         if self.like is not None and self.method != "features":
-            raise ValueError("partition.like takes over a partition by features; leave out the method")
+            raise ValueError("partition.like brings its own method; leave out partition.method")
         return self
 
 
