@@ -78,8 +78,8 @@ def sizes(quick: bool) -> dict[str, int]:
         "steps": 420,
         "batch": 24,
         "router": 500,
-        "num": 1500,
-        "company": 400,
+        "num": 1000,
+        "company": 200,
         "solver": 30,
         "classifier": 1500,
     }
