@@ -325,15 +325,20 @@ def _bar(quiet: bool) -> Iterator[Report | None]:
         yield None
         return
     from rich import progress as rich
+    from rich.console import Console
+    from rich.text import Text
+
+    class Rate(rich.ProgressColumn):
+        def render(self, task: rich.Task) -> Text:
+            return Text(f"{task.speed:,.0f}/s" if task.speed else "")
 
     columns = (
         rich.TextColumn("{task.description:10}"),
         rich.BarColumn(),
         rich.MofNCompleteColumn(),
+        Rate(),
         rich.TimeRemainingColumn(),
     )
-    from rich.console import Console
-
     with rich.Progress(*columns, console=Console(stderr=True)) as bars:
         known: dict[str, rich.TaskID] = {}
 
