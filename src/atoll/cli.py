@@ -134,6 +134,23 @@ def show(
 
 
 @app.command()
+def plan(
+    recipe: Recipe,
+    overrides: Overrides = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """FLOPs, memory, bytes and hours of a run, before any are spent."""
+    from atoll import config
+    from atoll import plan as room
+    from atoll.runs import Run, runs_folder
+
+    resolved = config.load(recipe, overrides)
+    data = Run(runs_folder() / resolved.name, resolved).data
+    found = room.plan(resolved, data.contents if data.done else None)
+    _tell(as_json, found, room.sentences(found))
+
+
+@app.command()
 def prepare(
     recipe: Recipe,
     overrides: Overrides = [],  # noqa: B006

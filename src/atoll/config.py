@@ -95,7 +95,7 @@ class PartitionConfig(Section):
         if (self.method == "file") != (self.file is not None):
             raise ValueError("partition.method 'file' and partition.file go together; give both or neither")
         if self.like is not None and self.method != "features":
-            raise ValueError("partition.like takes over a partition by features; leave out the method")
+            raise ValueError("partition.like brings its own method; leave out partition.method")
         return self
 
 
@@ -355,6 +355,21 @@ class LaunchConfig(Section):
     """CPU threads of each job; by default the cores divided by the jobs at once."""
 
 
+class PlanConfig(Section):
+    """What `atoll plan` assumes of data that is not there yet; training never looks at it."""
+
+    shape: tuple[int, ...] | None = Field(None, strict=False)
+    """(channels, *grid) of a sample as the networks see it; by default as far as [data] and [encode] tell."""
+    samples: int | None = Field(None, ge=1)
+    """How many samples there will be."""
+    classes: int = Field(0, ge=0)
+    """How many classes, for condition.kind = "class"."""
+    text_width: int = Field(768, ge=1)
+    """Width of the states of a text, for condition.kind = "text"."""
+    gpu: str = "A100-80GB"
+    """The device that the plan is for; `atoll plan` lists those that it knows."""
+
+
 class RunConfig(Section):
     """A whole run."""
 
@@ -370,6 +385,7 @@ class RunConfig(Section):
     router: RouterConfig = RouterConfig()
     sample: SampleConfig = SampleConfig()
     launch: LaunchConfig = LaunchConfig()
+    plan: PlanConfig = PlanConfig()
 
     @model_validator(mode="after")
     def _overrides_name_clusters(self) -> Self:

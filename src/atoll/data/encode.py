@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,7 @@ from atoll.data.samples import Kind, Sample, Skipped, Source
 from atoll.data.sources import find_files, identity_of_files, open_source
 from atoll.data.store import group_rows
 from atoll.data.values import fit_preview
-from atoll.errors import DataError
+from atoll.errors import DataError, RunError
 from atoll.runs import Run, Stage, digest, replacing
 
 Progress = Callable[[str, int, int], None]
@@ -48,14 +49,29 @@ def prepare(run: Run, *, start_over: bool = False, progress: Progress | None = N
     stage = run.data
     source = open_source(run.config.data)
     made_from = {**identity_of_settings(run.config), "source": source.identity}
-    if not stage.begin(made_from, start_over):
-        return stage
-    remove_partial(stage.path)
-    with told_in_one_line(stage):
-        parts = list(write_parts(source, run.config, stage, progress))
-        contents, files = _finish(source, run.config, stage, parts)
-    stage.finish(made_from, files, contents)
+    with alone(stage):
+        if not stage.begin(made_from, start_over):
+            return stage
+        remove_partial(stage.path)
+        with told_in_one_line(stage):
+            parts = list(write_parts(source, run.config, stage, progress))
+            contents, files = _finish(source, run.config, stage, parts)
+            stage.finish(made_from, files, contents)
     return stage
+
+
+@contextlib.contextmanager
+def alone(stage: Stage) -> Iterator[None]:
+    """Keep a second process from writing the same stage; the lock goes with the process, however it ends."""
+    stage.path.parent.mkdir(parents=True, exist_ok=True)
+    with (stage.path.parent / f".{stage.path.name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunError(
+                f"{stage.path} is being written by another process; wait for it or stop it"
+            ) from None
+        yield
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from atoll.data.samples import Sample, Skipped
 from atoll.data.store import fixed_bytes, group_rows, open_parquet
 from atoll.data.text import TextAtRest
 from atoll.errors import CorruptError, DataError
-from atoll.runs import Stage, replacing
+from atoll.runs import Stage, file_digest, replacing
 
 KEPT_SKIPPED = 1000
 """Skipped samples that a part names; more are counted only."""
@@ -188,10 +188,13 @@ class Parts:
 
     def verify(self, name: str) -> Path:
         """The path of a file after checking, once, that it is the one that was written."""
+        path = self.stage.path / name
         if name not in self._verified:
-            self.stage.verify(name)
+            if not path.is_file() or file_digest(path) != self.record["files"].get(name):
+                what = "damaged (sha256 differs)" if path.is_file() else "missing"
+                raise CorruptError(f"{path} is {what}; delete {path.parent} and run the same command again")
             self._verified.add(name)
-        return self.stage.path / name
+        return path
 
     def kept(self, name: str) -> NDArray[np.bool_]:
         """Which rows of a part count: all but dropped duplicates."""

@@ -79,10 +79,9 @@ class FeatureRule:
     @staticmethod
     def project(features: NDArray[Any], projection: Rows | None) -> Rows:
         """Features as points on the unit sphere."""
-        x = np.asarray(features, np.float32)
-        if projection is not None:
-            x = x @ projection[:-1] + projection[-1]
-        return kmeans.normalise(x)
+        if projection is None:
+            return kmeans.normalise(features)
+        return kmeans.normalise(np.asarray(features, np.float32) @ projection[:-1] + projection[-1])
 
     @classmethod
     def fit(
@@ -311,13 +310,18 @@ def draw(parts: Parts, count: int, seed: int) -> tuple[NDArray[np.uint8], NDArra
         if len(lowest) > count:
             lowest = np.partition(lowest, count - 1)[:count]
     limit = lowest.max()
-    ids, features = [], []
+    ids, chosen = [], []
     for name in parts.names:
         everyone = parts.ids(name)
-        chosen = np.flatnonzero((lottery(everyone, seed) <= limit) & parts.kept(name))
-        ids.append(everyone[chosen])
-        features.append(parts.features(name)[chosen])
+        chosen.append(np.flatnonzero((lottery(everyone, seed) <= limit) & parts.kept(name)))
+        ids.append(everyone[chosen[-1]])
     drawn = np.concatenate(ids)
     words = np.ascontiguousarray(drawn).view(">u8").reshape(len(drawn), 4)
     order = np.lexsort((*words.T[::-1], lottery(drawn, seed)))
-    return drawn[order], np.concatenate(features)[order]
+    place = np.argsort(order)
+    features = np.empty((len(drawn), parts.features(parts.names[0]).shape[1]), np.float16)
+    filled = 0
+    for name, rows in zip(parts.names, chosen, strict=True):
+        features[place[filled : filled + len(rows)]] = parts.features(name)[rows]
+        filled += len(rows)
+    return drawn[order], features

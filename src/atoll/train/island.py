@@ -8,13 +8,11 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from atoll.config import TrainConfig
@@ -96,6 +94,8 @@ def spread(model: nn.Module, config: TrainConfig, island: Island, device: torch.
     if island.size == 1:
         return model
     if config.parallel == "fsdp" or (config.parallel == "auto" and not _fits(model, device)):
+        from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - a second that most jobs need not pay
+
         trunk = getattr(model, "trunk", None)
         for block in trunk.blocks if trunk is not None else []:
             fully_shard(block)
@@ -119,25 +119,35 @@ def synchronise(model: nn.Module, last: bool) -> contextlib.AbstractContextManag
     return contextlib.nullcontext()
 
 
+def _is_spread(value: Tensor | None) -> bool:
+    """Whether this is a DTensor, without importing what that is."""
+    return hasattr(value, "placements")
+
+
 def local(value: Tensor) -> Tensor:
     """The part of a tensor that is here."""
-    return value.to_local() if isinstance(value, DTensor) else value
+    return cast(Tensor, cast(Any, value).to_local()) if _is_spread(value) else value
 
 
 def whole(value: Tensor, like: Tensor | None = None) -> Tensor:
     """All of a tensor; of a local part if `like` says how it is spread. All processes must ask together."""
-    if isinstance(value, DTensor):
-        return value.full_tensor()
-    if isinstance(like, DTensor) and value.ndim:
-        spread_out = DTensor.from_local(
-            value, like.device_mesh, like.placements, shape=like.shape, stride=like.stride()
-        )
-        return spread_out.full_tensor()
+    if _is_spread(value):
+        return cast(Tensor, cast(Any, value).full_tensor())
+    if _is_spread(like) and value.ndim:
+        from torch.distributed.tensor import DTensor  # noqa: PLC0415 - see spread
+
+        how = cast(Any, like)
+        return DTensor.from_local(
+            value, how.device_mesh, how.placements, shape=how.shape, stride=how.stride()
+        ).full_tensor()
     return value
 
 
 def part_of(value: Tensor, like: Tensor) -> Tensor:
     """The inverse of `whole`: the part that belongs here, spread as `like` is."""
-    if isinstance(like, DTensor) and value.ndim:
-        return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
+    if _is_spread(like) and value.ndim:
+        from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415 - see spread
+
+        how = cast(Any, like)
+        return distribute_tensor(value.to(like.device), how.device_mesh, how.placements)
     return value
