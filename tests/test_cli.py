@@ -184,6 +184,7 @@ def test_no_space_left(prepared, tiny):
 )
 def test_wrong_sampling_options(finished, arguments, said):
     assert said in one_line(atoll("sample", finished.path, *arguments))
+    assert not (finished.path / "samples").exists()
 
 
 def test_an_output_that_cannot_be_written(finished, tmp_path):

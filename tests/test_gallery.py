@@ -2,11 +2,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
 from atoll import gallery
 from atoll.config import SampleConfig
+from atoll.errors import AtollError
 from atoll.models.ensemble import Samples
 
 
@@ -67,8 +69,17 @@ def test_what_is_finished_is_written_in_order_whatever_order_it_came_in(tmp_path
 
 
 def test_nothing_finished_leaves_nothing(tmp_path):
-    assert writer(tmp_path / "new", 2).finish() == {}
+    out = writer(tmp_path / "new", 2)
+    out.open()
+    assert (tmp_path / "new").is_dir()
+    assert out.finish() == {}
     assert not (tmp_path / "new").exists()
+
+
+def test_a_place_that_cannot_be_written_is_known_before_any_work(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(AtollError, match="give another --out"):
+        writer(tmp_path / "file" / "x", 1).open()
 
 
 def test_pictures_of_an_earlier_longer_call_go(tmp_path):

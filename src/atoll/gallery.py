@@ -1,5 +1,6 @@
 """Samples on disk: pictures that say what they are, a grid of them, arrays, and who made which."""
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ class Writer:
         self._x_0: dict[int, torch.Tensor] = {}
         self._shares: dict[int, list[float]] = {}
         self._pixels: dict[int, NDArray[np.uint8]] = {}
+        self._made = False
 
     def __len__(self) -> int:
         return len(self._x_0)
@@ -39,7 +41,7 @@ class Writer:
     def add(self, indices: Sequence[int], samples: Samples) -> None:
         """Take in a batch and write its pictures."""
         if not self._x_0:
-            self._begin()
+            self._on_disk(self._clear)
         for row, index in enumerate(indices):
             self._x_0[index] = samples.x_0[row].cpu()
             self._shares[index] = samples.shares[row].tolist()
@@ -51,16 +53,18 @@ class Writer:
             about = {**self._about(index), "strategy": samples.strategy}
             self._write(self.out / picture_name(index), _picture(pixels[row]), about)
 
-    def _begin(self) -> None:
-        """Make room: pictures of an earlier, longer call would be taken for ours."""
+    def open(self) -> None:
+        """Make sure, before any work is done, that there is a place for it."""
+        self._made = not self.out.exists()
+        self._on_disk(lambda: self.out.mkdir(parents=True, exist_ok=True))
+        if not os.access(self.out, os.W_OK):
+            raise AtollError(f"cannot write to {self.out} (permission denied); give another --out")
 
-        def clear() -> None:
-            self.out.mkdir(parents=True, exist_ok=True)
-            for path in self.out.iterdir():
-                if re.fullmatch(r"sample-\d{5,}\.png", path.name):
-                    path.unlink()
-
-        self._on_disk(clear)
+    def _clear(self) -> None:
+        """Pictures of an earlier, longer call would be taken for ours."""
+        for path in self.out.iterdir():
+            if re.fullmatch(r"sample-\d{5,}\.png", path.name):
+                path.unlink()
 
     def _about(self, index: int) -> dict[str, str]:
         """What a picture says of itself."""
@@ -91,6 +95,8 @@ class Writer:
         """Write arrays, grid and makers of all samples that came; an empty answer if there are none."""
         order = sorted(self._x_0)
         if not order:
+            if self._made:
+                self.out.rmdir()
             return {}
         shares = [self._shares[index] for index in order]
         experts = [row.index(max(row)) for row in shares]

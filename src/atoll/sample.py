@@ -10,7 +10,7 @@ import torch
 
 from atoll.config import SampleConfig
 from atoll.data.text import TextEncoder
-from atoll.errors import ConfigError, Interrupted, RunError
+from atoll.errors import AtollError, ConfigError, Interrupted, RunError
 from atoll.gallery import Writer
 from atoll.models import checkpoint, routing
 from atoll.models.conditions import TextCondition
@@ -220,6 +220,7 @@ def _sample_to(
 ) -> dict[str, Any]:
     how = ensemble.defaults
     writer = Writer(out, contents, how, _asked_words(ensemble, how, label, prompt))
+    writer.open()
     try:
         ensemble.trace(label=label, prompt=prompt, progress=progress, finished=writer.add)
     except KeyboardInterrupt:
@@ -229,6 +230,10 @@ def _sample_to(
             if written
             else "stopped before the first samples were done; nothing was written"
         ) from None
+    except AtollError:
+        if not len(writer):
+            writer.finish()
+        raise
     return writer.finish()
 
 
