@@ -135,10 +135,8 @@ def test_features_by_a_model_partition_a_run(dinov2: Path, make_run: MakeRun, tm
 
 def test_half_precision_keeps_directions() -> None:
     x = F.normalize(torch.randn(50, 384, generator=torch.Generator().manual_seed(0)), dim=1)
-    assert (
-        float((x * torch.from_numpy(to_rest(x, torch.zeros(1, dtype=torch.uint8))).float()).sum(dim=1).min())
-        > 0.999
-    )
+    rested = torch.from_numpy(to_rest(x, torch.zeros(1, dtype=torch.uint8))).float()
+    assert float((x * rested).sum(dim=1).min()) > 0.999
 
 
 @pytest.mark.parametrize("name", ["nobody/nothing", "folder"])

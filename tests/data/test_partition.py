@@ -306,9 +306,8 @@ def test_the_unit_of_a_channel_does_not_matter(make_run: MakeRun, tmp_path: Path
     """Two kinds that differ in the channel of small numbers only, beside one of huge noise."""
     random = np.random.default_rng(0)
     kind = np.arange(200) % 2
-    small = np.sin(np.linspace(0, 6, 32))[None] * np.where(kind, 1, -1)[:, None] + 0.1 * random.normal(
-        size=(200, 32)
-    )
+    wave = np.sin(np.linspace(0, 6, 32)) * np.where(kind, 1, -1)[:, None]
+    small = wave + 0.1 * random.normal(size=(200, 32))
     huge = 1e6 * 0.3 * random.normal(size=(200, 32)) + 1e6
     np.savez(tmp_path / "s.npz", x=np.stack([small, huge], axis=1).astype(np.float32), labels=kind)
     run = make_run(tmp_path / "s.npz")

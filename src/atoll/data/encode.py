@@ -224,7 +224,7 @@ class Encoder:
         rested = values if self._autoencoder is None else self._autoencoder.encode(values).half()
         if rested is not values and not torch.isfinite(rested).all():
             raise DataError(
-                f"encode.autoencoder '{self.config.autoencoder}' gives values that are not finite; use another"
+                f"encode.autoencoder '{self.config.autoencoder}' gives values that are not finite"
             )
         return Encoded(
             samples,
