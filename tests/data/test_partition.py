@@ -302,6 +302,19 @@ def test_series_fall_into_clusters_too(make_run: MakeRun) -> None:
     assert size_of(run.partition.path / "gallery-00.png") == (8 * 66 + 2, 8 * 66 + 2)
 
 
+def test_the_unit_of_a_channel_does_not_matter(make_run: MakeRun, tmp_path: Path) -> None:
+    """Two kinds that differ in the channel of small numbers only, beside one of huge noise."""
+    random = np.random.default_rng(0)
+    kind = np.arange(200) % 2
+    wave = np.sin(np.linspace(0, 6, 32)) * np.where(kind, 1, -1)[:, None]
+    small = wave + 0.1 * random.normal(size=(200, 32))
+    huge = 1e6 * 0.3 * random.normal(size=(200, 32)) + 1e6
+    np.savez(tmp_path / "s.npz", x=np.stack([small, huge], axis=1).astype(np.float32), labels=kind)
+    run = make_run(tmp_path / "s.npz")
+    prepare(run)
+    assert partition(run).contents["nmi"] == pytest.approx(1)
+
+
 def test_what_done_says_is_json(make_run: MakeRun, npz: Any) -> None:
     run = make_run(npz(20))
     _partition(run)

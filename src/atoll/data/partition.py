@@ -130,10 +130,13 @@ def make_rule(parts: Parts, config: PartitionConfig, seed: int) -> Rule:
     ids, features = draw(parts, PER_CENTRE * config.fine, seed)
     if config.method == "random" or config.clusters == 1:
         return RandomRule.fit(ids, config.clusters, seed)
-    dimensions = config.dimensions
-    if dimensions is None and contents["features"] == "pixels":
-        dimensions = PIXEL_DIMENSIONS
-    return FeatureRule.fit(features, config, seed, dimensions)
+    if contents["features"] != "pixels":
+        return FeatureRule.fit(features, config, seed, config.dimensions)
+    scale = None
+    if contents["dtype"] == "float32":
+        # Channels of a series may have any unit; pixels of a picture have the same.
+        scale = np.repeat(contents["std"], features.shape[1] // contents["shape"][0])
+    return FeatureRule.fit(features, config, seed, config.dimensions or PIXEL_DIMENSIONS, scale)
 
 
 def _rule_like(parts: Parts, config: PartitionConfig) -> Rule:

@@ -41,7 +41,7 @@ class View:
         return self._parts.ids(self._name)
 
     @cached_property
-    def features(self) -> NDArray[np.float16]:
+    def features(self) -> NDArray[Any]:
         """(rows, features)."""
         return self._parts.features(self._name)
 
@@ -85,12 +85,24 @@ class FeatureRule:
 
     @classmethod
     def fit(
-        cls, features: NDArray[Any], config: PartitionConfig, seed: int, dimensions: int | None
+        cls,
+        features: NDArray[Any],
+        config: PartitionConfig,
+        seed: int,
+        dimensions: int | None,
+        scale: NDArray[Any] | None = None,
     ) -> "FeatureRule":
-        """Two stages: fine centres of the features, then coarse clusters of the centres."""
+        """Two stages: fine centres of the features, then coarse clusters of the centres.
+
+        Features are taken as they are, or as so many principal components (`dimensions`) of them, each
+        divided by its `scale` before.
+        """
         projection = None
-        if dimensions is not None and dimensions < features.shape[1]:
-            projection = kmeans.principal(np.asarray(features, np.float32), dimensions)
+        if dimensions is not None and (dimensions < features.shape[1] or scale is not None):
+            divisor = np.ones(features.shape[1]) if scale is None else scale
+            scaled = (features / divisor).astype(np.float32)
+            projection = kmeans.principal(scaled, min(dimensions, features.shape[1]))
+            projection[:-1] /= divisor[:, None]
         x = cls.project(features, projection)
         count = min(len(x), max(config.clusters, min(config.fine, max(len(x) // 20, 16 * config.clusters))))
         fine = kmeans.fine_centres(x, count, ITERATIONS, seed)
@@ -301,7 +313,7 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return x ^ (x >> np.uint64(31))
 
 
-def draw(parts: Parts, count: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.float16]]:
+def draw(parts: Parts, count: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     """Ids and features of about `count` samples, in a random order that does not depend on the parts."""
     lowest = np.zeros(0, np.uint64)
     for name in parts.names:
@@ -319,7 +331,8 @@ def draw(parts: Parts, count: int, seed: int) -> tuple[NDArray[np.uint8], NDArra
     words = np.ascontiguousarray(drawn).view(">u8").reshape(len(drawn), 4)
     order = np.lexsort((*words.T[::-1], lottery(drawn, seed)))
     place = np.argsort(order)
-    features = np.empty((len(drawn), parts.features(parts.names[0]).shape[1]), np.float16)
+    like = parts.features(parts.names[0])
+    features = np.empty((len(drawn), like.shape[1]), like.dtype)
     filled = 0
     for name, rows in zip(parts.names, chosen, strict=True):
         features[place[filled : filled + len(rows)]] = parts.features(name)[rows]
