@@ -20,12 +20,15 @@ MAY_IMPORT = {
     "data": {"config", "runs", "errors"},
     "models": {"config", "flow", "errors"},
     "train": {"config", "runs", "flow", "models", "data", "errors"},
-    "sample": {"config", "runs", "flow", "models", "data", "errors"},
+    "gallery": {"config", "runs", "models", "data", "errors"},
+    "sample": {"config", "runs", "flow", "models", "data", "gallery", "errors"},
+    "export": {"config", "runs", "models", "data", "gallery", "sample", "errors"},
+    "pipeline": {"runs", "gallery", "models", "sample", "errors"},
     "plan": {"config", "errors"},
-    "report": {"config", "runs", "flow", "models", "data", "train", "sample", "errors"},
+    "report": {"config", "runs", "flow", "models", "data", "train", "gallery", "sample", "errors"},
     "launch": {"config", "runs", "errors"},
     "doctor": {"runs"},
-    "__init__": {"models", "sample"},
+    "__init__": {"models", "sample", "pipeline"},
     "__main__": {"cli"},
 }
 """Which room may import which; `cli` may import all, inside its commands."""
@@ -92,10 +95,12 @@ def code_files() -> list[Path]:
 
 def test_no_pickle():
     """Weights of strangers must not be able to run code here."""
-    forbidden = re.compile(
-        r"\bpickle\b(?!=False)|torch\.(load|save)\(|allow_pickle=True|joblib|\bdill\b|\bshelve\b"
-    )
-    assert [path for path in code_files() if forbidden.search(path.read_text(encoding="utf-8"))] == []
+    forbidden = re.compile(r"\bpickle\b(?!=)|torch\.(load|save)\(|joblib|\bdill\b|\bshelve\b")
+    found = [path for path in code_files() if forbidden.search(path.read_text(encoding="utf-8"))]
+    # a test may write such a file, to see it refused
+    ours = [path for path in code_files() if ROOT / "tests" not in path.parents]
+    found += [path for path in ours if "allow_pickle=True" in path.read_text(encoding="utf-8")]
+    assert found == []
 
 
 def test_no_torchvision():

@@ -8,7 +8,19 @@ import pytest
 from atoll.cli import app
 from atoll.train import jobs
 
-COMMANDS = ["doctor", "expert", "import", "partition", "prepare", "router", "run", "sample", "show"]
+COMMANDS = [
+    "doctor",
+    "expert",
+    "export",
+    "import",
+    "partition",
+    "plan",
+    "prepare",
+    "router",
+    "run",
+    "sample",
+    "show",
+]
 
 
 def atoll(*arguments, check=None):
@@ -166,6 +178,7 @@ def test_no_space_left(prepared, tiny):
         (["--steps", "0"], "steps = 0"),
         (["--guidance", "0.5"], "guidance = 0.5"),
         (["--label", "1"], "not class-conditional"),
+        (["--prompt", "red apple"], "trained without captions"),
         (["--num", "0"], "num = 0"),
     ],
 )
@@ -184,3 +197,22 @@ def test_sample_writes_where_it_says(finished, tmp_path):
     assert len(answer["experts"]) == 5
     assert (tmp_path / "o" / "grid.png").read_bytes().startswith(b"\x89PNG")
     assert answer["grid"] == str(tmp_path / "o" / "grid.png")
+
+
+def test_a_checkpoint_comes_in_and_samples(tmp_path):
+    from safetensors.torch import save_file
+
+    from tests.models.test_convert import HEADS, dit_weights
+
+    save_file(dit_weights(), tmp_path / "dit.safetensors")
+    out = tmp_path / "expert"
+    found = atoll("import", tmp_path / "dit.safetensors", "--out", out, "--set", f"heads={HEADS}", check=0)
+    assert 'prediction = "noise"' in found.stdout
+    done = atoll("sample", out, "--num", 2, "--steps", 2, "--label", 3, "--json", check=0)
+    assert json.loads(done.stdout)["samples"] == str(out / "samples" / "samples.npy")
+
+
+def test_a_checkpoint_that_is_not_there(tmp_path):
+    said = one_line(atoll("import", tmp_path / "no.safetensors", "--out", tmp_path / "out"))
+    assert "no.safetensors" in said
+    assert not (tmp_path / "out").exists()

@@ -1,15 +1,20 @@
 import json
 import shutil
+import warnings
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import atoll
-from atoll import sample
-from atoll.errors import AtollError, CorruptError
+from atoll import config, sample
+from atoll.data import encode, partition
+from atoll.data.text import TextEncoder
+from atoll.errors import AtollError, CorruptError, Interrupted
 from atoll.models.roster import Roster
+from atoll.runs import Run
+from atoll.train import jobs
+from tests.serving import served, text_encoder
 
 
 def test_three_lines_to_a_picture(finished):
@@ -35,17 +40,6 @@ def test_files_say_the_same_as_the_samples(finished, tmp_path):
     np.testing.assert_array_equal(arrays, expected.x_0.numpy())
     assert written["experts"] == expected.expert.tolist()
     assert json.loads((tmp_path / "o" / "samples.json").read_text())["experts"] == expected.expert.tolist()
-
-
-def test_the_grid_shows_every_picture_and_its_maker():
-    pixels = np.zeros((3, 56, 56, 1), np.uint8)
-    pixels[1] = 200
-    sheet = sample.grid(pixels, experts=[0, 1, 0], columns=2)
-    first, second = sheet.getpixel((4 + 28, 4 + 28)), sheet.getpixel((4 + 60 + 28, 4 + 28))
-    assert first == (0, 0, 0)
-    assert second == (200, 200, 200)
-    marks = [sheet.getpixel((4 + 28, 4 + 57)), sheet.getpixel((4 + 60 + 28, 4 + 57))]
-    assert marks == [Image.new("RGB", (1, 1), sample.PALETTE[k]).getpixel((0, 0)) for k in (0, 1)]
 
 
 def test_a_missing_expert_is_named(finished):
@@ -103,3 +97,117 @@ def test_the_band_is_measured_when_the_router_is_trained(finished):
     assert [ensemble.band.low, ensemble.band.high] == band
     on, off = (ensemble.sample(6, strategy="full", steps=5, band=value) for value in (True, False))
     torch.testing.assert_close(on, off, atol=1e-4, rtol=0)
+
+
+def test_classes_by_name(tmp_path):
+    run = served(tmp_path / "run", "class")
+    written = sample.sample(run, tmp_path / "o", label=["bag", "boot"])
+    assert written["class"] == ["bag", "boot", "bag", "boot", "bag"]
+    by_number = atoll.load(run.path).sample(label=[2, 0])
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "o" / "samples.npy", allow_pickle=False), by_number.numpy()
+    )
+
+
+def test_an_interrupted_request_keeps_what_is_finished(tmp_path):
+    """Interrupted in the second of three batches of two: the first is on disk, and says so."""
+    run = served(tmp_path / "run")
+
+    def interrupt(done, total):
+        if done == 4:  # of three steps for each of three batches
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match="after 2 of 5"):
+        sample.sample(run, tmp_path / "o", progress=interrupt)
+    left = sorted(path.name for path in (tmp_path / "o").iterdir())
+    assert left == ["grid.png", "sample-00000.png", "sample-00001.png", "samples.json", "samples.npy"]
+    whole = atoll.load(run.path).sample()
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "o" / "samples.npy", allow_pickle=False), whole[:2].numpy()
+    )
+
+
+def test_interrupted_before_anything_is_finished(tmp_path):
+    run = served(tmp_path / "run")
+
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match="nothing was written"):
+        sample.sample(run, tmp_path / "o", progress=interrupt)
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    pytest.importorskip("transformers")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return text_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.mark.filterwarnings("ignore")  # other people's
+def test_prompts_reach_experts_and_router(tmp_path, encoder):
+    run = served(tmp_path / "run", "text", encoder)
+    ensemble = atoll.load(run.path)
+    apple, cat = (ensemble.sample(2, prompt=words) for words in ("red apple", "green cat"))
+    assert not torch.equal(apple, cat)
+    both = ensemble.sample(4, prompt=["red apple", "green cat"])
+    np.testing.assert_allclose(both[0], apple[0], atol=1e-5)
+    np.testing.assert_allclose(both[1], cat[1], atol=1e-5)
+    assert not torch.equal(ensemble.sample(2), apple)
+    assert sorted(ensemble.vocabulary.known) == ["green cat", "red apple"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_prompts_of_the_recipe_are_asked_when_nobody_says_one(tmp_path, encoder):
+    run = served(tmp_path / "run", "text", encoder, prompts=["cat", "red apple"])
+    written = sample.sample(run, tmp_path / "o", num=3)
+    assert written["prompt"] == ["cat", "red apple", "cat"]
+    said = atoll.load(run.path).sample(3, prompt=["cat", "red apple"])
+    np.testing.assert_array_equal(np.load(tmp_path / "o" / "samples.npy", allow_pickle=False), said.numpy())
+
+
+def test_a_text_encoder_that_is_not_there_is_named(tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    run = served(tmp_path / "run", "text", tmp_path / "gone")
+    with pytest.raises(AtollError, match="gone"):
+        atoll.load(run.path).sample(1, prompt="cat")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_captions_reach_every_stage(tmp_path, encoder, monkeypatch):
+    """From a file of captioned pictures, through all stages, to pictures by prompt."""
+    captions = ["red apple", "green apple", "red cat", "green cat"] * 4
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 8, 8, 3), dtype=np.uint8)
+    np.savez(tmp_path / "captioned.npz", images=pixels, captions=np.array(captions))
+    network = {"width": 16, "depth": 1, "heads": 2, "patch": (4, 4), "steps": 3, "batch": 4}
+    tree = {
+        "name": "captioned",
+        "data": {"source": str(tmp_path / "captioned.npz")},
+        "encode": {"text": str(encoder), "text_tokens": 6},
+        "partition": {"clusters": 2},
+        "condition": {"kind": "text"},
+        "expert": network,
+        "router": network,
+        "sample": {"num": 4, "steps": 2},
+    }
+    run = Run.create(config.validate(tree, "test"))
+    encode.prepare(run)
+    partition.partition(run)
+    for k in range(2):
+        jobs.expert(run, k)
+    jobs.router(run)
+    asked = []
+
+    class Counting(TextEncoder):
+        def __call__(self, captions):
+            asked.append(list(captions))
+            return super().__call__(captions)
+
+    monkeypatch.setattr(sample, "TextEncoder", Counting)
+    written = sample.sample(run, tmp_path / "o", prompt=["red cat", "green apple"])
+    assert written["prompt"] == ["red cat", "green apple"] * 2
+    assert asked == [["red cat", "green apple"]]
+    assert atoll.load(run.path).kind == "text"

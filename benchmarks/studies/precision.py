@@ -38,8 +38,8 @@ def curves(steps: int) -> dict[str, list[float]]:
             run.path.mkdir()
             for stage in ("data", "partition"):
                 (run.path / stage).symlink_to(shared.path / stage)
-            stage = jobs.expert(run, 0)
-            found[name] = [line["loss"] for line in read_lines(stage.path / "metrics.jsonl")]
+            trained = jobs.expert(run, 0)
+            found[name] = [line["loss"] for line in read_lines(trained.path / "metrics.jsonl")]
     return found
 
 

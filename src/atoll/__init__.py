@@ -1,7 +1,8 @@
 """Atoll: one generative model, trained on many islands of compute that never talk to each other."""
 
+import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from atoll.models.ensemble import Ensemble
@@ -11,7 +12,17 @@ __all__ = ["load"]
 
 
 def load(path: str | Path, device: str | None = None) -> "Ensemble":
-    """Open a finished run to sample from it: `atoll.load("runs/fashion").sample(num=16)`."""
+    """Open a finished run to sample from it: `atoll.load("runs/fashion").sample(num=16)`.
+
+    An exported folder is opened in the same way, and `hub:owner/name` is one on the Hub.
+    """
     from atoll.sample import load_ensemble  # noqa: PLC0415 - importing atoll must not import torch
 
     return load_ensemble(Path(path), device)
+
+
+def __getattr__(name: str) -> Any:
+    """`atoll.pipeline` when it is asked for: it imports diffusers, which takes seconds."""
+    if name == "pipeline":
+        return importlib.import_module("atoll.pipeline")
+    raise AttributeError(f"module 'atoll' has no attribute {name!r}")

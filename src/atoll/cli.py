@@ -219,7 +219,11 @@ def sample(
     steps: Annotated[int | None, typer.Option(help="Steps from noise to data.")] = None,
     guidance: Annotated[float | None, typer.Option(help="Classifier-free guidance; 1 is none.")] = None,
     label: Annotated[
-        list[int] | None, typer.Option(help="Class of the samples; several are taken in turn.")
+        list[str] | None,
+        typer.Option(help="Class of the samples, number or name; several are taken in turn."),
+    ] = None,
+    prompt: Annotated[
+        list[str] | None, typer.Option(help="What the samples show, in words; several are taken in turn.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Sample i depends on this and on i alone.")] = None,
     out: Annotated[
@@ -227,19 +231,38 @@ def sample(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Samples from a finished run."""
+    """Samples from a finished run, or from an exported one."""
     from atoll import sample as room
-    from atoll.runs import Run
 
     settings = {"num": num, "strategy": strategy, "steps": steps, "guidance": guidance, "seed": seed}
-    out = out or run_folder / "samples"
+    out = out or room.default_out(run_folder)
     with _bar(as_json) as progress:
         bar = _named(progress, "sample")
         if room.is_expert(run_folder):
             written = room.sample_expert(run_folder, out, label=label, progress=bar, **settings)
         else:
-            written = room.sample(Run.open(run_folder), out, label=label, progress=bar, **settings)
+            opened = room.open_run(run_folder)
+            written = room.sample(opened, out, label=label, prompt=prompt, progress=bar, **settings)
     _tell(as_json, written, f"Wrote {written.get('grid', written['samples'])}")
+
+
+@app.command()
+def export(
+    run_folder: RunFolder,
+    target: Annotated[
+        str, typer.Argument(metavar="DIR", help="A new folder, or hub:owner/name to publish it on the Hub.")
+    ],
+    licence: Annotated[
+        str, typer.Option("--license", help="Licence of the weights, as the Hub writes it: mit, cc-by-4.0, …")
+    ] = "unknown",
+    as_json: AsJson = False,
+) -> None:
+    """A finished run as a diffusers pipeline with a model card."""
+    from atoll import export as room
+    from atoll.runs import Run
+
+    answer = room.export(Run.open(run_folder), target, licence)
+    _tell(as_json, answer, f"Exported to {answer['address']}")
 
 
 @app.command("import")

@@ -95,7 +95,7 @@ class PartitionConfig(Section):
         if (self.method == "file") != (self.file is not None):
             raise ValueError("partition.method 'file' and partition.file go together; give both or neither")
         if self.like is not None and self.method != "features":
-            raise ValueError("partition.like takes over a partition by features; leave out the method")
+            raise ValueError("partition.like brings its own method; leave out partition.method")
         return self
 
 
@@ -336,6 +336,8 @@ class SampleConfig(Section):
     """Sample i depends on this and on i alone."""
     batch: int = Field(64, ge=1)
     """Samples per forward pass."""
+    prompts: tuple[str, ...] = Field((), strict=False)
+    """What is asked of a run with captions when nobody says a prompt, in turn; by default nothing is."""
     band: bool = True
     """Ask the router only at times at which it can change its mind, as measured when it was trained."""
     resident: int | None = Field(None, ge=1)

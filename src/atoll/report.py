@@ -11,8 +11,8 @@ import jinja2
 import torch
 
 from atoll.config import RunConfig
+from atoll.gallery import PALETTE
 from atoll.runs import Run, read_json, read_lines, replacing
-from atoll.sample import PALETTE
 
 
 def write_report(run: Run, samples: Path) -> Path:

@@ -1,33 +1,36 @@
-"""From a finished run to samples: pictures on disk, and who made them."""
+"""From a finished run, or an exported one, to samples."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from PIL import Image
 
 from atoll.config import SampleConfig
-from atoll.data import store
-from atoll.errors import AtollError, RunError
+from atoll.data.text import TextEncoder
+from atoll.errors import ConfigError, Interrupted, RunError
+from atoll.gallery import Writer
 from atoll.models import checkpoint, routing
-from atoll.models.ensemble import Ensemble, Progress, Samples, sampling_settings
+from atoll.models.conditions import TextCondition
+from atoll.models.ensemble import Ensemble, Progress, sampling_settings
 from atoll.models.expert import as_expert
 from atoll.models.roster import Roster
-from atoll.runs import Run, Stage, replacing, write_json
+from atoll.models.vocabulary import Asked, Encode, Prompts, Vocabulary
+from atoll.runs import Run, Stage
 
 logger = logging.getLogger(__name__)
 
-PALETTE = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733", "#777777"]
-"""One colour per expert, told apart by people who see colours differently (Tol's bright set)."""
+HUB = "hub:"
+INDEX = "model_index.json"
+"""What diffusers looks for first in a folder; by it an exported folder is known."""
+ENSEMBLE = "ensemble"
+"""Where an exported folder has experts and router: a run without its data."""
 
 
 def load_ensemble(path: Path, device: str | None = None, **settings: Any) -> Ensemble:
-    """The experts and router of a finished run as one model; or a lone expert, as `atoll import` makes it."""
+    """A finished run, exported or on the Hub or not, as one model; or a lone expert, as imported."""
     where = torch.device(device) if device else _best_device()
     if is_expert(path):
         network, blueprint = _network(Stage(path), where)
@@ -38,7 +41,7 @@ def load_ensemble(path: Path, device: str | None = None, **settings: Any) -> Ens
             classes=blueprint.classes,
             text=blueprint.text,
         )
-    run = Run.open(path)
+    run = open_run(path)
     how = sampling_settings(run.config.sample, **settings)
     serving = _serving(run, how)
     blueprint = checkpoint.read_blueprint(run.expert(serving[0]).path / checkpoint.CONFIG)
@@ -52,7 +55,69 @@ def load_ensemble(path: Path, device: str | None = None, **settings: Any) -> Ens
         text=blueprint.text,
         defaults=how if len(serving) == len(stages) else how.model_copy(update={"experts": tuple(serving)}),
         band=_band(run.router),
+        vocabulary=vocabulary(run, str(where)),
     )
+
+
+def open_run(path: Path) -> Run:
+    """The run in a folder, also where it lies in an exported folder or on the Hub (`hub:owner/name`)."""
+    if str(path).startswith(HUB):
+        path = _download(str(path).removeprefix(HUB))
+    return Run.open(path / ENSEMBLE if (path / INDEX).is_file() else path)
+
+
+def exported_folder(name: str | Path) -> Path:
+    """An exported folder here, or on the Hub by `owner/name`."""
+    folder = Path(name)
+    if not folder.is_dir():
+        folder = _download(str(name).removeprefix(HUB))
+    if not (folder / INDEX).is_file():
+        raise RunError(f"{folder} is not an exported run (no {INDEX}); make one with `atoll export`")
+    return folder
+
+
+def default_out(path: Path) -> Path:
+    """Where samples go unless the command says otherwise: into the run, but not into what was exported."""
+    return path / "samples" if (path / "resolved.json").is_file() else Path("samples")
+
+
+def _download(name: str) -> Path:
+    try:
+        import huggingface_hub  # noqa: PLC0415 - of the extra hf, and only needed for what is on the Hub
+    except ImportError:
+        raise ConfigError(f"{HUB}{name} needs the library huggingface_hub; pip install 'atoll[hf]'") from None
+    try:
+        return Path(huggingface_hub.snapshot_download(name))
+    except (OSError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise RunError(f"{HUB}{name} cannot be had: {reason}; check its name and your access") from None
+
+
+def vocabulary(run: Run, device: str = "auto") -> Vocabulary:
+    """What names of classes and prompts mean in this run."""
+    contents = run.partition.contents
+    about = contents.get("text")
+    encode = None if about is None else _encoder(run, about["model"], about["tokens"], device)
+    return Vocabulary(tuple(contents["class_names"]), encode)
+
+
+def _encoder(run: Run, name: str, tokens: int, device: str) -> Encode:
+    """The run's text encoder, opened when it is first needed; an exported run has it in its folder."""
+    opened: list[TextEncoder] = []
+
+    def encode(prompts: Sequence[str]) -> TextCondition:
+        if not opened:
+            opened.append(TextEncoder(model_name(run, name), tokens, device))
+        states = opened[0](prompts)
+        return TextCondition(states.tokens, states.mask, states.pooled)
+
+    return encode
+
+
+def model_name(run: Run, name: str) -> str:
+    """Where a borrowed model is: in the run's own folder, or wherever its name says."""
+    inside = run.path / name
+    return str(inside) if inside.is_dir() else name
 
 
 def _serving(run: Run, how: SampleConfig) -> list[int]:
@@ -94,6 +159,14 @@ def is_expert(path: Path) -> bool:
     return (path / checkpoint.CONFIG).is_file() and (path / checkpoint.WEIGHTS).is_file()
 
 
+def contents_of(run: Run) -> dict[str, Any]:
+    """What is known of a run's samples, with its autoencoder where it is now."""
+    contents = run.partition.contents
+    if contents.get("autoencoder") is not None:
+        contents["autoencoder"] = model_name(run, contents["autoencoder"])
+    return contents
+
+
 def _network(stage: Stage, device: torch.device) -> tuple[torch.nn.Module, checkpoint.Blueprint]:
     if not stage.done:
         raise RunError(f"{stage.path} is not trained yet; run `atoll run` on its recipe first")
@@ -110,65 +183,63 @@ def sample(
     run: Run,
     out: Path,
     *,
-    label: int | Sequence[int] | None = None,
+    label: Asked | None = None,
+    prompt: Prompts | None = None,
     progress: Progress | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Sample a finished run and write the samples, a grid of them, and who made which."""
+    """Sample a finished run and write the samples, pictures of them, and who made which.
+
+    Pictures are written batch by batch; whoever is interrupted keeps those that are finished.
+    """
     ensemble = load_ensemble(run.path, **settings)
-    samples = ensemble.trace(label=label, progress=progress)
-    contents = run.cluster(0).contents
-    return write_samples(samples, contents, out)
+    return _sample_to(ensemble, contents_of(run), out, label, prompt, progress)
 
 
 def sample_expert(
     folder: Path,
     out: Path,
     *,
-    label: int | Sequence[int] | None = None,
+    label: Asked | None = None,
     progress: Progress | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Sample a lone expert; it does not know what its values mean, so they are written as they are."""
-    samples = load_ensemble(folder).trace(label=label, progress=progress, **settings)
-    return write_samples(samples, {"kind": "unknown"}, out)
+    ensemble = load_ensemble(folder)
+    ensemble.defaults = sampling_settings(ensemble.defaults, **settings)
+    return _sample_to(ensemble, {"kind": "unknown"}, out, label, None, progress)
 
 
-def write_samples(samples: Samples, contents: dict[str, Any], out: Path) -> dict[str, Any]:
-    """Write samples as arrays and, where they are pictures, as a grid."""
-    experts = samples.expert.tolist()
-    written = {"samples": str(out / "samples.npy"), "experts": experts}
+def _sample_to(
+    ensemble: Ensemble,
+    contents: Mapping[str, Any],
+    out: Path,
+    label: Asked | None,
+    prompt: Prompts | None,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    how = ensemble.defaults
+    writer = Writer(out, contents, how, _asked_words(ensemble, how, label, prompt))
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with replacing(out / "samples.npy") as beside, beside.open("wb") as file:
-            np.save(file, samples.x_0.cpu().numpy(), allow_pickle=False)
-        if contents["kind"] == "image":
-            pixels = store.to_pixels(samples.x_0, contents)
-            written["grid"] = str(out / "grid.png")
-            with replacing(out / "grid.png") as beside:
-                grid(pixels, experts).save(beside, format="PNG")
-        write_json(out / "samples.json", {"experts": experts, "shares": samples.shares.tolist()})
-    except OSError as error:
-        raise AtollError(f"cannot write to {out} ({error.strerror or error}); give another --out") from None
-    return written
+        ensemble.trace(label=label, prompt=prompt, progress=progress, finished=writer.add)
+    except KeyboardInterrupt:
+        written = writer.finish()
+        raise Interrupted(
+            f"stopped after {len(writer)} of {how.num} samples; they are in {out}"
+            if written
+            else "stopped before the first samples were done; nothing was written"
+        ) from None
+    return writer.finish()
 
 
-def grid(pixels: NDArray[np.uint8], experts: Sequence[int] | None = None, columns: int = 0) -> Image.Image:
-    """One picture of many, about square, each with a line in the colour of its expert under it."""
-    count, height, width, channels = pixels.shape
-    columns = columns or max(1, round(count**0.5))
-    zoom = max(1, round(56 / max(height, width)))
-    mark, gap = (3, 4) if experts is not None else (0, 2)
-    cell_w, cell_h = width * zoom + gap, height * zoom + gap + mark
-    sheet = Image.new("RGB", (columns * cell_w + gap, -(-count // columns) * cell_h + gap), "white")
-    for index, values in enumerate(pixels):
-        picture = Image.fromarray(values[..., 0] if channels == 1 else values)
-        picture = picture.resize((width * zoom, height * zoom), Image.Resampling.NEAREST)
-        x, y = gap + index % columns * cell_w, gap + index // columns * cell_h
-        sheet.paste(picture, (x, y))
-        if experts is not None:
-            sheet.paste(
-                PALETTE[experts[index] % len(PALETTE)],
-                (x, y + height * zoom, x + width * zoom, y + height * zoom + mark),
-            )
-    return sheet
+def _asked_words(
+    ensemble: Ensemble, how: SampleConfig, label: Asked | None, prompt: Prompts | None
+) -> list[dict[str, str]]:
+    """What each sample is asked to be, in words: a prompt, a class, or nothing."""
+    if ensemble.kind == "class":
+        numbers = ensemble.vocabulary.labels(label, ensemble.kind) or range(ensemble.classes)
+        words = [{"class": ensemble.vocabulary.name(number)} for number in numbers]
+    else:
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt or how.prompts)
+        words = [{"prompt": text} for text in prompts] if ensemble.kind == "text" else []
+    return [words[index % len(words)] if words else {} for index in range(how.num)]

@@ -20,7 +20,7 @@ from PIL import Image
 from atoll.data import encode
 from atoll.data.encode import prepare, statistics
 from atoll.data.parts import Facts
-from atoll.errors import DataError, StaleError
+from atoll.errors import DataError, RunError, StaleError
 from tests.data.conftest import MakeRun, encoded, picture, pixels
 
 
@@ -159,6 +159,13 @@ def test_a_full_disk_is_told_and_what_is_whole_is_kept(
     assert prepare(run).contents["rows"] == 12
 
 
+def test_two_processes_do_not_write_the_same_stage(make_run: MakeRun, npz: Any) -> None:
+    run = make_run(npz())
+    with encode.alone(run.data), pytest.raises(RunError, match="is being written by another process"):
+        prepare(run)
+    prepare(run)
+
+
 KILLED = """
 import os, sys, time
 from pathlib import Path
@@ -180,11 +187,8 @@ for line in sys.stdin:  # a folder each; a child of ours works there until it is
 
 
 def contents_of(folder: Path) -> dict[str, bytes]:
-    """Every file; of `done.json` all but the time of day."""
-    files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    done = json.loads(files["done.json"])
-    done.pop("time", None)
-    return {**files, "done.json": json.dumps(done).encode()}
+    """Every file, byte for byte."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_killed_ten_times_the_files_are_the_same(tmp_path: Path, make_run: MakeRun) -> None:

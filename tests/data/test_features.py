@@ -98,15 +98,22 @@ def test_dinov2_gives_its_pooled_token_of_length_one(dinov2: Path) -> None:
 
 
 def test_clip_comes_by_the_same_door(clip: Path) -> None:
-    found = open_features(EncodeConfig(features=str(clip), device="cpu"), "image")(torch.zeros(2, 1, 20, 20))
+    found = open_features(EncodeConfig(features=str(clip), device="cpu"), "image")(
+        torch.zeros(2, 1, 20, 20, dtype=torch.uint8)
+    )
     assert found.shape == (2, 12)  # the space that pictures and texts share
     torch.testing.assert_close(found.norm(dim=1), torch.ones(2))
 
 
 def test_grey_becomes_colour_and_video_its_middle_frame() -> None:
-    video = torch.arange(5).reshape(1, 1, 5, 1, 1).expand(2, 1, 5, 3, 3)
+    video = torch.arange(5, dtype=torch.uint8).reshape(1, 1, 5, 1, 1).expand(2, 1, 5, 3, 3)
     assert colour_frames(video).shape == (2, 3, 3, 3)
     assert colour_frames(video).unique().tolist() == [2]
+
+
+def test_models_see_pixels_only() -> None:
+    with pytest.raises(DataError, match="needs pixels as uint8"):
+        colour_frames(torch.zeros(1, 3, 2, 8, 8))
 
 
 def test_pooling_without_a_pooler_is_the_mean() -> None:
@@ -128,7 +135,10 @@ def test_features_by_a_model_partition_a_run(dinov2: Path, make_run: MakeRun, tm
 
 def test_half_precision_keeps_directions() -> None:
     x = F.normalize(torch.randn(50, 384, generator=torch.Generator().manual_seed(0)), dim=1)
-    assert float((x * torch.from_numpy(to_rest(x)).float()).sum(dim=1).min()) > 0.999
+    assert (
+        float((x * torch.from_numpy(to_rest(x, torch.zeros(1, dtype=torch.uint8))).float()).sum(dim=1).min())
+        > 0.999
+    )
 
 
 @pytest.mark.parametrize("name", ["nobody/nothing", "folder"])

@@ -179,9 +179,7 @@ def test_an_interrupted_partition_goes_on_to_the_same_files(
 
 def files_of(folder: Path) -> dict[str, bytes]:
     return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name != "done.json"
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
     }
 
 
@@ -302,6 +300,20 @@ def test_series_fall_into_clusters_too(make_run: MakeRun) -> None:
     assert max(contents["sizes"]) / min(contents["sizes"]) <= 1.5
     assert contents["nmi"] > 0.25
     assert size_of(run.partition.path / "gallery-00.png") == (8 * 66 + 2, 8 * 66 + 2)
+
+
+def test_the_unit_of_a_channel_does_not_matter(make_run: MakeRun, tmp_path: Path) -> None:
+    """Two kinds that differ in the channel of small numbers only, beside one of huge noise."""
+    random = np.random.default_rng(0)
+    kind = np.arange(200) % 2
+    small = np.sin(np.linspace(0, 6, 32))[None] * np.where(kind, 1, -1)[:, None] + 0.1 * random.normal(
+        size=(200, 32)
+    )
+    huge = 1e6 * 0.3 * random.normal(size=(200, 32)) + 1e6
+    np.savez(tmp_path / "s.npz", x=np.stack([small, huge], axis=1).astype(np.float32), labels=kind)
+    run = make_run(tmp_path / "s.npz")
+    prepare(run)
+    assert partition(run).contents["nmi"] == pytest.approx(1)
 
 
 def test_what_done_says_is_json(make_run: MakeRun, npz: Any) -> None:

@@ -193,6 +193,13 @@ def test_large_sources_are_known_by_sizes_and_times(tmp_path: Path, monkeypatch:
     assert identity_of_files([file]) != before
 
 
+def test_runs_inside_the_source_are_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_images(tmp_path, pixels(2), lambda index: f"{index}.png")
+    save_images(tmp_path / "runs", pixels(2), lambda index: f"x/partition/gallery-{index}.png")
+    monkeypatch.setenv("ATOLL_RUNS", str(tmp_path / "runs"))
+    assert [item.name for item in samples(open_at(tmp_path))] == ["0.png", "1.png"]
+
+
 @pytest.mark.parametrize(
     ("make", "problem"),
     [

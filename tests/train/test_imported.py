@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 
 from atoll.config import validate
 from atoll.errors import CheckpointError, ConfigError, StaleError
-from atoll.models import checkpoint
+from atoll.models import adapt, checkpoint
 from atoll.sample import load_ensemble
 from atoll.train import imported, jobs
 from tests.models.test_convert import HEADS, dit_weights
@@ -96,3 +96,17 @@ def test_nothing_is_written_for_a_checkpoint_that_does_not_fit(tmp_path):
     with pytest.raises(CheckpointError):
         imported.bring_in(str(tmp_path / "no.safetensors"), tmp_path / "out", None, [])
     assert not (tmp_path / "out").exists()
+
+
+def test_resampled_positions_survive_training(tmp_path, prepared):
+    """A checkpoint for 14x14 starts an expert for 28x28; its table is not trained and must not be lost."""
+    save_file(dit_weights(channels=1, classes=4, side=7), tmp_path / "dit.safetensors")
+    stage = imported.bring_in(str(tmp_path / "dit.safetensors"), tmp_path / "out", None, [f"heads={HEADS}"])
+    lines = stage.contents["recipe"].splitlines()[1:]
+    run = prepared(*(f"expert.{line.replace(' = ', '=')}" for line in lines), "expert.steps=1")
+    expert = jobs.expert(run, 0)
+    network, blueprint = checkpoint.load(expert.path / checkpoint.WEIGHTS, expert.path / checkpoint.CONFIG)
+    assert blueprint.tables
+    have = checkpoint.read_blueprint(stage.path / checkpoint.CONFIG)
+    table, _ = adapt.to_grid(checkpoint.read_tensors(stage.path / checkpoint.WEIGHTS), have, (1, 28, 28))
+    assert torch.equal(network.state_dict()["trunk.position"], table["trunk.position"])

@@ -2,12 +2,15 @@
 
 import contextlib
 import errno
+import fcntl
+import functools
+import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -31,10 +34,11 @@ from atoll.data.samples import Kind, Sample, Skipped, Source
 from atoll.data.sources import find_files, identity_of_files, open_source
 from atoll.data.store import group_rows
 from atoll.data.values import fit_preview
-from atoll.errors import DataError
+from atoll.errors import DataError, RunError
 from atoll.runs import Run, Stage, digest, replacing
 
 Progress = Callable[[str, int, int], None]
+Item = TypeVar("Item")
 SKIPPED = "skipped.jsonl"
 PREVIEWED = 64
 """Samples of each batch that the preview of latents is fitted to."""
@@ -48,14 +52,29 @@ def prepare(run: Run, *, start_over: bool = False, progress: Progress | None = N
     stage = run.data
     source = open_source(run.config.data)
     made_from = {**identity_of_settings(run.config), "source": source.identity}
-    if not stage.begin(made_from, start_over):
-        return stage
-    remove_partial(stage.path)
-    with told_in_one_line(stage):
-        parts = list(write_parts(source, run.config, stage, progress))
-        contents, files = _finish(source, run.config, stage, parts)
-    stage.finish(made_from, files, contents)
+    with alone(stage):
+        if not stage.begin(made_from, start_over):
+            return stage
+        remove_partial(stage.path)
+        with told_in_one_line(stage):
+            parts = list(write_parts(source, run.config, stage, progress))
+            contents, files = _finish(source, run.config, stage, parts)
+            stage.finish(made_from, files, contents)
     return stage
+
+
+@contextlib.contextmanager
+def alone(stage: Stage) -> Iterator[None]:
+    """Keep a second process from writing the same stage; the lock goes with the process, however it ends."""
+    stage.path.parent.mkdir(parents=True, exist_ok=True)
+    with (stage.path.parent / f".{stage.path.name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunError(
+                f"{stage.path} is being written by another process; wait for it or stop it"
+            ) from None
+        yield
 
 
 @contextlib.contextmanager
@@ -84,81 +103,85 @@ def identity_of_settings(config: RunConfig) -> dict[str, str]:
     return {"data": digest(data), "encode": digest(encode)}
 
 
+class Span(NamedTuple):
+    """Which samples of a source make a part."""
+
+    piece: int
+    start: int
+    rows: int
+
+
 def write_parts(
     source: Source, config: RunConfig, stage: Stage, progress: Progress | None = None
 ) -> Iterator[str]:
     """Write every part that is not there yet, and name them all in order."""
     encoder = Encoder(config.encode, source.kind)
-    total = Facts()
+    total, rows = Facts(), config.data.part
+
+    def tell(more: int = 0) -> None:
+        if progress is not None:
+            progress("prepare", total.rows + total.skipped + more, source.rows or 0)
+
     for piece in range(source.pieces):
-        for name in _parts_of_piece(source, piece, encoder, config, stage, total, progress):
-            facts = read_facts(stage.path / name)
+        for chunk in itertools.count():
+            path = stage.path / f"part-{piece:05d}-{chunk:03d}.parquet"
+            span = Span(piece, chunk * rows, rows)
+            if not path.is_file() and not write_part(source, span, encoder, path, tell):
+                break
+            facts = read_facts(path)
             total.rows, total.skipped = total.rows + facts.rows, total.skipped + facts.skipped
             total.skipped_names += facts.skipped_names[: 1 - len(total.skipped_names)]
             check_skipped(total, config.data.max_skipped, source.rows or max(total.rows, EARLY))
-            if progress is not None:
-                progress("prepare", total.rows + total.skipped, source.rows or 0)
-            yield name
+            tell()
+            yield path.name
+            if facts.rows + facts.skipped < rows:
+                break
     check_skipped(total, config.data.max_skipped, total.rows + total.skipped)
     if not total.rows:
         raise DataError(f"data.source '{config.data.source}' holds no samples; give one that does")
 
 
-def _parts_of_piece(
-    source: Source,
-    piece: int,
-    encoder: "Encoder",
-    config: RunConfig,
-    stage: Stage,
-    total: Facts,
-    progress: Progress | None,
-) -> Iterator[str]:
-    def advance(rows: int) -> None:
-        if progress is not None:
-            progress("prepare", total.rows + total.skipped + rows, source.rows or 0)
-
-    for chunk in range(10**6):
-        name = f"part-{piece:05d}-{chunk:03d}.parquet"
-        path = stage.path / name
-        if not path.is_file() and not write_part(
-            source, piece, chunk, config.data.part, encoder, path, advance
-        ):
-            return
-        yield name
-        facts = read_facts(path)
-        if facts.rows + facts.skipped < config.data.part:
-            return
-
-
 def write_part(
     source: Source,
-    piece: int,
-    chunk: int,
-    rows: int,
+    span: Span,
     encoder: "Encoder",
     path: Path,
-    advance: Callable[[int], None] = lambda rows: None,
+    tell: Callable[[int], None] = lambda rows: None,
 ) -> bool:
-    """Write one part, a function of source and position alone; False if the piece has no more samples."""
-    items = islice(source.read(piece, chunk * rows), rows)
-    batch = list(islice(items, encoder.batch))
-    if not batch:
-        return False
-    first: Sample | None = None
-    with PartWriter(path) as writer:
-        while batch:
-            good = [item for item in batch if isinstance(item, Sample)]
-            for item in batch:
-                if isinstance(item, Skipped):
-                    writer.facts.skip(item)
-                else:
-                    first = first or item
-                    check_alike(first, item)
-            if good:
-                writer.add(encoder(good))
-            advance(writer.facts.rows + writer.facts.skipped)
-            batch = list(islice(items, encoder.batch))
+    """Write one part, a function of source and span alone; False if there are no samples there."""
+    items = itertools.islice(source.read(span.piece, span.start), span.rows)
+    with contextlib.closing(read_ahead(items, encoder.batch)) as batches:
+        beginning = next(batches, None)
+        if beginning is None:
+            return False
+        first: Sample | None = None
+        with PartWriter(path) as writer:
+            for batch in itertools.chain([beginning], batches):
+                good = [item for item in batch if isinstance(item, Sample)]
+                for item in batch:
+                    if isinstance(item, Skipped):
+                        writer.facts.skip(item)
+                    else:
+                        first = first or item
+                        check_alike(first, item)
+                if good:
+                    writer.add(encoder(good))
+                tell(writer.facts.rows + writer.facts.skipped)
     return True
+
+
+def read_ahead(items: Iterator[Item], size: int) -> Generator[list[Item], None, None]:
+    """Lists of items, of which the next is read while the last is worked on."""
+    with ThreadPoolExecutor(1, "atoll-prepare") as pool:
+        take = functools.partial(_take, items, size)
+        upcoming = pool.submit(take)
+        while batch := upcoming.result():
+            upcoming = pool.submit(take)
+            yield batch
+
+
+def _take(items: Iterator[Item], size: int) -> list[Item]:
+    return list(itertools.islice(items, size))
 
 
 def check_skipped(total: Facts, share: float, expected: int) -> None:
@@ -199,10 +222,14 @@ class Encoder:
         if self._autoencoder is not None and values.dtype != torch.uint8:
             raise DataError("encode.autoencoder needs pixels as uint8; convert the samples")
         rested = values if self._autoencoder is None else self._autoencoder.encode(values).half()
+        if rested is not values and not torch.isfinite(rested).all():
+            raise DataError(
+                f"encode.autoencoder '{self.config.autoencoder}' gives values that are not finite; use another"
+            )
         return Encoded(
             samples,
             rested.numpy(),
-            features.to_rest(self._features(values)),
+            features.to_rest(self._features(values), values),
             None
             if self._text is None
             else text.to_rest(self._text([item.caption or "" for item in samples])),

@@ -97,11 +97,13 @@ class EfficientNetFeatures:
 
 def colour_frames(values: Tensor) -> Tensor:
     """RGB pictures of samples: a video stands for itself by its middle frame."""
+    if values.dtype != torch.uint8:
+        raise DataError("encode.features by a model needs pixels as uint8; convert them, or use 'pixels'")
     if values.ndim == 5:
         values = values[:, :, values.shape[2] // 2]
     return values.expand(-1, 3, -1, -1) if values.shape[1] == 1 else values
 
 
-def to_rest(features: Tensor) -> NDArray[np.float16]:
-    """As they are stored: half precision tells directions apart to a thousandth."""
-    return features.to(torch.float16).numpy()
+def to_rest(features: Tensor, values: Tensor) -> NDArray[Any]:
+    """As they are stored: half precision tells directions apart to a thousandth, but not any floats fit."""
+    return features.to(torch.float16 if values.dtype == torch.uint8 else torch.float32).numpy()

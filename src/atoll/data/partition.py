@@ -15,7 +15,7 @@ from PIL import Image
 
 from atoll.config import PartitionConfig
 from atoll.data import kmeans, pictures
-from atoll.data.encode import Progress, told_in_one_line
+from atoll.data.encode import Progress, alone, told_in_one_line
 from atoll.data.parts import Parts, remove_partial
 from atoll.data.rules import (
     PER_CENTRE,
@@ -46,32 +46,38 @@ TILE = 64
 
 def partition(run: Run, *, start_over: bool = False, progress: Progress | None = None) -> Stage:
     """Assign every sample of `data/` to a cluster, and write each cluster as a folder that stands alone."""
-    stage, config = run.partition, run.config.partition
+    stage = run.partition
     made_from = _made_from(run)
-    if not stage.begin(made_from, start_over):
-        return stage
-    remove_partial(stage.path)
-    tell = progress or (lambda what, done, total: None)
-    with told_in_one_line(stage):
-        parts = Parts(run.data)
-        rule = make_rule(parts, config, run.config.seed)
-        files = rule.save(stage.path)
-        for number, name in enumerate(parts.names):
-            assign_part(parts, name, rule, stage.path)
-            tell("assign", number + 1, len(parts.names))
-        summary = summarise(parts, stage, config.clusters)
-        units = plan_units(parts)
-        for number, unit in enumerate(units):
-            gather_unit(parts, unit, run, number)
-            tell("gather", number + 1, len(units))
-        contents = _finish_clusters(run, parts, summary, len(units), made_from)
-        files += [assignment_name(name) for name in parts.names]
-        for cluster in range(config.clusters):
-            files.append(gallery_name(cluster))
-            draw_gallery(parts, summary["gallery"][cluster], contents, stage.path / gallery_name(cluster))
-    stage.finish(made_from, files, {**contents, "sizes": summary["sizes"], **summary["quality"]})
-    shutil.rmtree(stage.path / UNITS, ignore_errors=True)
+    with alone(stage):
+        if not stage.begin(made_from, start_over):
+            return stage
+        remove_partial(stage.path)
+        with told_in_one_line(stage):
+            _write(run, made_from, progress or (lambda what, done, total: None))
+        shutil.rmtree(stage.path / UNITS, ignore_errors=True)
     return stage
+
+
+def _write(run: Run, made_from: dict[str, Any], tell: Progress) -> None:
+    """Fit, assign, gather, show; each step leaves files from which an interrupted call goes on."""
+    stage, config = run.partition, run.config.partition
+    parts = Parts(run.data)
+    rule = make_rule(parts, config, run.config.seed)
+    files = rule.save(stage.path)
+    for number, name in enumerate(parts.names):
+        assign_part(parts, name, rule, stage.path)
+        tell("assign", number + 1, len(parts.names))
+    summary = summarise(parts, stage, config.clusters)
+    units = plan_units(parts)
+    for number, unit in enumerate(units):
+        gather_unit(parts, unit, run, number)
+        tell("gather", number + 1, len(units))
+    contents = _finish_clusters(run, parts, summary, len(units), made_from)
+    files += [assignment_name(name) for name in parts.names]
+    for cluster in range(config.clusters):
+        files.append(gallery_name(cluster))
+        draw_gallery(parts, summary["gallery"][cluster], contents, stage.path / gallery_name(cluster))
+    stage.finish(made_from, files, {**contents, "sizes": summary["sizes"], **summary["quality"]})
 
 
 def _made_from(run: Run) -> dict[str, Any]:
@@ -124,10 +130,13 @@ def make_rule(parts: Parts, config: PartitionConfig, seed: int) -> Rule:
     ids, features = draw(parts, PER_CENTRE * config.fine, seed)
     if config.method == "random" or config.clusters == 1:
         return RandomRule.fit(ids, config.clusters, seed)
-    dimensions = config.dimensions
-    if dimensions is None and contents["features"] == "pixels":
-        dimensions = PIXEL_DIMENSIONS
-    return FeatureRule.fit(features, config, seed, dimensions)
+    if contents["features"] != "pixels":
+        return FeatureRule.fit(features, config, seed, config.dimensions)
+    scale = None
+    if contents["dtype"] == "float32":
+        # Channels of a series may have any unit; pixels of a picture have the same.
+        scale = np.repeat(contents["std"], features.shape[1] // contents["shape"][0])
+    return FeatureRule.fit(features, config, seed, config.dimensions or PIXEL_DIMENSIONS, scale)
 
 
 def _rule_like(parts: Parts, config: PartitionConfig) -> Rule:

@@ -16,7 +16,7 @@ from atoll.data.samples import Sample, Skipped
 from atoll.data.store import fixed_bytes, group_rows, open_parquet
 from atoll.data.text import TextAtRest
 from atoll.errors import CorruptError, DataError
-from atoll.runs import Stage, replacing
+from atoll.runs import Stage, file_digest, replacing
 
 KEPT_SKIPPED = 1000
 """Skipped samples that a part names; more are counted only."""
@@ -29,7 +29,7 @@ class Encoded:
     samples: Sequence[Sample]
     values: NDArray[Any]
     """(n, channels, *grid) as stored: uint8 pixels, float32 series, float16 latents."""
-    features: NDArray[np.float16]
+    features: NDArray[Any]
     text: TextAtRest | None = None
     preview: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
     """Normal equations of the linear map from latents to pixels."""
@@ -89,7 +89,7 @@ class PartWriter:
 
     def __init__(self, path: Path) -> None:
         self.path, self.facts = path, Facts()
-        self._features: list[NDArray[np.float16]] = []
+        self._features: list[NDArray[Any]] = []
         self._waiting: list[pa.Table] = []
         self._stack = contextlib.ExitStack()
         self._writer: pq.ParquetWriter | None = None
@@ -188,10 +188,13 @@ class Parts:
 
     def verify(self, name: str) -> Path:
         """The path of a file after checking, once, that it is the one that was written."""
+        path = self.stage.path / name
         if name not in self._verified:
-            self.stage.verify(name)
+            if not path.is_file() or file_digest(path) != self.record["files"].get(name):
+                what = "damaged (sha256 differs)" if path.is_file() else "missing"
+                raise CorruptError(f"{path} is {what}; delete {path.parent} and run the same command again")
             self._verified.add(name)
-        return self.stage.path / name
+        return path
 
     def kept(self, name: str) -> NDArray[np.bool_]:
         """Which rows of a part count: all but dropped duplicates."""
@@ -211,10 +214,10 @@ class Parts:
         """(rows, 32) bytes of the ids of a part."""
         return np.concatenate([fixed_bytes(chunk) for chunk in self.columns(name, ["id"])["id"].chunks])
 
-    def features(self, name: str) -> NDArray[np.float16]:
+    def features(self, name: str) -> NDArray[Any]:
         """(rows, features) of a part, left on disk until they are looked at."""
         path = self.verify(features_path(Path(name)).name)
-        features: NDArray[np.float16] = np.load(path, mmap_mode="r", allow_pickle=False)
+        features: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         return features
 
     def groups(self) -> Iterator[tuple[str, int, slice]]:

@@ -41,7 +41,7 @@ class View:
         return self._parts.ids(self._name)
 
     @cached_property
-    def features(self) -> NDArray[np.float16]:
+    def features(self) -> NDArray[Any]:
         """(rows, features)."""
         return self._parts.features(self._name)
 
@@ -79,19 +79,30 @@ class FeatureRule:
     @staticmethod
     def project(features: NDArray[Any], projection: Rows | None) -> Rows:
         """Features as points on the unit sphere."""
-        x = np.asarray(features, np.float32)
-        if projection is not None:
-            x = x @ projection[:-1] + projection[-1]
-        return kmeans.normalise(x)
+        if projection is None:
+            return kmeans.normalise(features)
+        return kmeans.normalise(np.asarray(features, np.float32) @ projection[:-1] + projection[-1])
 
     @classmethod
     def fit(
-        cls, features: NDArray[Any], config: PartitionConfig, seed: int, dimensions: int | None
+        cls,
+        features: NDArray[Any],
+        config: PartitionConfig,
+        seed: int,
+        dimensions: int | None,
+        scale: NDArray[Any] | None = None,
     ) -> "FeatureRule":
-        """Two stages: fine centres of the features, then coarse clusters of the centres."""
+        """Two stages: fine centres of the features, then coarse clusters of the centres.
+
+        Features are taken as they are, or as so many principal components (`dimensions`) of them, each
+        divided by its `scale` before.
+        """
         projection = None
-        if dimensions is not None and dimensions < features.shape[1]:
-            projection = kmeans.principal(np.asarray(features, np.float32), dimensions)
+        if dimensions is not None and (dimensions < features.shape[1] or scale is not None):
+            divisor = np.ones(features.shape[1]) if scale is None else scale
+            scaled = (features / divisor).astype(np.float32)
+            projection = kmeans.principal(scaled, min(dimensions, features.shape[1]))
+            projection[:-1] /= divisor[:, None]
         x = cls.project(features, projection)
         count = min(len(x), max(config.clusters, min(config.fine, max(len(x) // 20, 16 * config.clusters))))
         fine = kmeans.fine_centres(x, count, ITERATIONS, seed)
@@ -302,7 +313,7 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return x ^ (x >> np.uint64(31))
 
 
-def draw(parts: Parts, count: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.float16]]:
+def draw(parts: Parts, count: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     """Ids and features of about `count` samples, in a random order that does not depend on the parts."""
     lowest = np.zeros(0, np.uint64)
     for name in parts.names:
@@ -311,13 +322,19 @@ def draw(parts: Parts, count: int, seed: int) -> tuple[NDArray[np.uint8], NDArra
         if len(lowest) > count:
             lowest = np.partition(lowest, count - 1)[:count]
     limit = lowest.max()
-    ids, features = [], []
+    ids, chosen = [], []
     for name in parts.names:
         everyone = parts.ids(name)
-        chosen = np.flatnonzero((lottery(everyone, seed) <= limit) & parts.kept(name))
-        ids.append(everyone[chosen])
-        features.append(parts.features(name)[chosen])
+        chosen.append(np.flatnonzero((lottery(everyone, seed) <= limit) & parts.kept(name)))
+        ids.append(everyone[chosen[-1]])
     drawn = np.concatenate(ids)
     words = np.ascontiguousarray(drawn).view(">u8").reshape(len(drawn), 4)
     order = np.lexsort((*words.T[::-1], lottery(drawn, seed)))
-    return drawn[order], np.concatenate(features)[order]
+    place = np.argsort(order)
+    like = parts.features(parts.names[0])
+    features = np.empty((len(drawn), like.shape[1]), like.dtype)
+    filled = 0
+    for name, rows in zip(parts.names, chosen, strict=True):
+        features[place[filled : filled + len(rows)]] = parts.features(name)[rows]
+        filled += len(rows)
+    return drawn[order], features

@@ -30,7 +30,7 @@ from atoll.data.samples import (
     label_text,
 )
 from atoll.errors import DataError
-from atoll.runs import digest, file_digest
+from atoll.runs import digest, file_digest, runs_folder
 
 EMBEDDED = {"fashion-5k": Path(__file__).with_name("fashion-5k.npz")}
 HASH_LIMIT = 256 * 2**20
@@ -69,7 +69,9 @@ def find_files(source: str) -> list[Path]:
     path = Path(source).expanduser()
     if path.is_dir():
         found = (file for file in path.rglob("*") if file.is_file() and not _hidden(file.relative_to(path)))
-        return sorted(found, key=lambda file: file.relative_to(path).as_posix())
+        runs = runs_folder().resolve()  # which may lie in the source, and would be new samples every time
+        outside = (file for file in found if runs not in file.resolve().parents)
+        return sorted(outside, key=lambda file: file.relative_to(path).as_posix())
     if path.is_file():
         return [path]
     if any(letter in path.name for letter in "*?[") and path.parent.is_dir():

@@ -21,7 +21,7 @@ Samples = Float[Tensor, "batch *sample"]
 PREDICTIONS = ("velocity", "noise", "data", "v")
 WEIGHTINGS = ("uniform", "min-snr", "noise", "velocity", "data")
 
-SIGNAL_FLOOR = 0.02
+SIGNAL_FLOOR = 0.05
 """Noise predictions are read off down to this 1 - t: their errors grow by 1 / (1 - t)."""
 NOISE_FLOOR = 1e-3
 """Data predictions are read off down to this t: their errors grow by 1 / t."""

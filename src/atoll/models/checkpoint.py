@@ -76,11 +76,16 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def load(weights: Path, config: Path, device: torch.device | str = "cpu") -> tuple[nn.Module, Blueprint]:
-    """Build a network from its config and give it its weights, ready to be asked."""
+    """Build a network from its config and give it its weights, ready to be asked.
+
+    It is built without storage and takes the mapped file as it is, so that on a CPU an expert costs the
+    memory of what is read of it, and no time for initial weights that nobody wants.
+    """
     blueprint = read_blueprint(config)
-    network = blueprint.build()
+    with torch.device("meta"):
+        network = blueprint.build()
     try:
-        network.load_state_dict(read_tensors(weights))
+        network.load_state_dict(read_tensors(weights), assign=True)
     except RuntimeError as error:
         raise CorruptError(f"{weights} does not fit {config}: {' '.join(str(error).split())}") from None
     return network.to(device).eval().requires_grad_(False), blueprint

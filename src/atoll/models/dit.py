@@ -59,8 +59,10 @@ class Patches(nn.Module):
 def positions(grid: Sequence[int], width: int, step: float = 1.0) -> Float[Tensor, "tokens width"]:
     """Fixed sine-cosine positions: an equal part of the width for each axis, the last first, as in DiT."""
     part = width // len(grid)
-    frequency = 10_000.0 ** -(torch.arange(part // 2, dtype=torch.float64) / (part // 2))
-    axes = torch.meshgrid(*(step * torch.arange(n, dtype=torch.float64) for n in grid), indexing="ij")
+    frequency = 10_000.0 ** -(torch.arange(part // 2, dtype=torch.float64, device="cpu") / (part // 2))
+    # On the CPU whatever the default device: a network whose weights come from a file is built on none.
+    ticks = (step * torch.arange(n, dtype=torch.float64, device="cpu") for n in grid)
+    axes = torch.meshgrid(*ticks, indexing="ij")
     angles = [axis.reshape(-1, 1) * frequency for axis in reversed(axes)]
     return torch.cat([part for angle in angles for part in (angle.sin(), angle.cos())], dim=1).float()
 
@@ -73,7 +75,7 @@ class TimeEmbedding(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         half = FREQUENCIES // 2
-        frequency = torch.exp(-math.log(10_000.0) * torch.arange(half) / half)
+        frequency = torch.exp(-math.log(10_000.0) * torch.arange(half, device="cpu") / half)
         self.register_buffer("frequency", frequency, persistent=False)
         self.hidden = nn.Linear(FREQUENCIES, width)
         self.out = nn.Linear(width, width)

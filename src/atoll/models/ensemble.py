@@ -15,10 +15,12 @@ from atoll.flow import draws, mixture, objectives, solver
 from atoll.models import conditions, routing, strategies
 from atoll.models.conditions import Condition, TextCondition
 from atoll.models.roster import Experts
+from atoll.models.vocabulary import Asked, Prompts, Vocabulary
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
-Label = int | Sequence[int] | None
+Finished = Callable[[Sequence[int], "Samples"], None]
+"""Called with the numbers of some samples as soon as they are done, and the samples."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class Ensemble:
     defaults: SampleConfig = field(default_factory=SampleConfig)
     band: routing.Band = field(default_factory=routing.Band)
     """The times between which the router is asked."""
+    vocabulary: Vocabulary = field(default_factory=Vocabulary)
+    """What names of classes and prompts mean here."""
 
     @property
     def kind(self) -> conditions.Kind:
@@ -142,40 +146,48 @@ class Ensemble:
         self,
         num: int | None = None,
         *,
-        label: Label = None,
+        label: Asked | None = None,
+        prompt: Prompts | None = None,
         text: TextCondition | None = None,
         cluster: Sequence[int] | None = None,
         progress: Progress | None = None,
         **settings: Any,
     ) -> Float[Tensor, "num channels *grid"]:
         """Draw samples; `settings` are those of the recipe's [sample] section, which gives the defaults."""
-        return self.trace(num, label=label, text=text, cluster=cluster, progress=progress, **settings).x_0
+        return self.trace(
+            num, label=label, prompt=prompt, text=text, cluster=cluster, progress=progress, **settings
+        ).x_0
 
     @torch.inference_mode()
     def trace(
         self,
         num: int | None = None,
         *,
-        label: Label = None,
+        label: Asked | None = None,
+        prompt: Prompts | None = None,
         text: TextCondition | None = None,
         cluster: Sequence[int] | None = None,
         progress: Progress | None = None,
+        finished: Finished | None = None,
         **settings: Any,
     ) -> Samples:
-        """Draw samples and tell who made them; `cluster` gives each its expert for the strategy `oracle`."""
+        """Draw samples and tell who made them; several labels or prompts are taken in turn.
+
+        `cluster` gives each sample its expert for the strategy `oracle`.
+        """
         how = sampling_settings(self.defaults, num=num, **settings)
         self._served(how)
-        told = self._texts(text, how.num) if self.text else self._labels(label, how.num)
+        told = self._asked(how, label, prompt, text)
         strategy, certainty = self.resolve(how, told)
         if strategy == "oracle" and (cluster is None or len(cluster) != how.num):
             raise ConfigError("the strategy 'oracle' needs the cluster of every sample")
         parts = self._parts(how, strategy, told, cluster)
-        done = [
-            self._sample_part(
-                part, how, strategy, _part_of(progress, number * how.steps, len(parts) * how.steps)
-            )
-            for number, part in enumerate(parts)
-        ]
+        done = []
+        for number, part in enumerate(parts):
+            report = _part_of(progress, number * how.steps, len(parts) * how.steps)
+            done.append(self._sample_part(part, how, strategy, report))
+            if finished is not None:
+                finished(part.indices, done[-1])
         order = torch.tensor([index for part in parts for index in part.indices]).argsort()
         order = order.to(self.device)
         return Samples(
@@ -315,17 +327,23 @@ class Ensemble:
             return conditions.nothing(self.kind, batch, self.classes, self.text, self.device)
         return condition.to(self.device)
 
-    def _labels(self, label: Label, num: int) -> Tensor | None:
-        """Classes for `num` samples: one for all, or several in turn; all classes in turn by default."""
+    def _asked(
+        self, how: SampleConfig, label: Asked | None, prompt: Prompts | None, text: TextCondition | None
+    ) -> Condition:
+        """What all samples of a request are told."""
+        numbers = self.vocabulary.labels(label, self.kind)
+        if prompt is None and text is None and self.kind == "text":
+            prompt = how.prompts or None
+        text = text if prompt is None else self.vocabulary.texts(prompt, self.kind)
+        return self._texts(text, how.num) if self.text else self._labels(numbers, how.num)
+
+    def _labels(self, label: Sequence[int] | None, num: int) -> Tensor | None:
+        """Classes for `num` samples, in turn; all of them by default."""
         if not self.classes:
-            if label is not None:
-                raise ConfigError("this run is not class-conditional; leave the class out")
             return None
-        wanted = (
-            list(range(self.classes)) if label is None else [label] if isinstance(label, int) else list(label)
-        )
+        wanted = range(self.classes) if label is None else label
         if not wanted or min(wanted) < 0 or max(wanted) >= self.classes:
-            raise ConfigError(f"classes are numbered 0 to {self.classes - 1}, not {wanted}")
+            raise ConfigError(f"classes are numbered 0 to {self.classes - 1}, not {list(wanted)}")
         return torch.tensor([wanted[i % len(wanted)] for i in range(num)], device=self.device)
 
     def _texts(self, text: TextCondition | None, num: int) -> Condition:

@@ -1,0 +1,222 @@
+"""Sampling from many experts against one model, against the papers' plain loop, and against diffusers.
+
+Networks have random weights of the demo's size: what is measured is time and memory, not pictures.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from atoll.config import NetworkConfig
+from atoll.flow import solver
+from atoll.models import checkpoint
+from atoll.models.dit import DiT
+from atoll.models.ensemble import Ensemble
+from atoll.models.roster import Roster
+from atoll.models.router import Router
+
+SHAPE, CLASSES = (1, 28, 28), 10
+EXPERT = NetworkConfig(width=96, depth=4, heads=4, patch=(4, 4))
+ROUTER = NetworkConfig(width=48, depth=2, heads=4, patch=(4, 4))
+BATCH, STEPS, FEW = 64, 50, 5
+
+
+def awake(network: nn.Module, seed: int) -> nn.Module:
+    """Random weights everywhere: zero-initialised layers would make every expert and choice alike."""
+    g = torch.Generator().manual_seed(seed)
+    for parameter in network.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=g) * 0.1
+    return network.eval().requires_grad_(False)
+
+
+def ensemble(clusters: int) -> Ensemble:
+    experts = [awake(DiT(EXPERT, SHAPE), k) for k in range(clusters)]
+    router = awake(Router(ROUTER, SHAPE, clusters), 99) if clusters > 1 else None
+    return Ensemble(experts, torch.ones(clusters) / clusters, SHAPE, router)
+
+
+def naive(one: Ensemble, steps: int) -> Tensor:
+    """The plain loop: every expert on everything at every step, then the weights (DDM's blog)."""
+    x_t = torch.randn(BATCH, *SHAPE, generator=torch.Generator().manual_seed(0))
+
+    def velocity(x_t: Tensor, t: Tensor) -> Tensor:
+        weights = one.posterior(x_t, t)
+        top = nn.functional.one_hot(weights.argmax(1), len(one.experts)).float()
+        every = [one.experts[k](x_t, t) for k in range(len(one.experts))]
+        return sum((top[:, k, None, None, None] * v for k, v in enumerate(every)), torch.zeros_like(x_t))
+
+    return solver.integrate(velocity, x_t, steps)
+
+
+def seconds_per_step(actions: dict[str, tuple[Callable[[], Any], int]], repeats: int) -> dict[str, float]:
+    """The best time of each action per solver step, repeats interleaved so that noise hits all alike."""
+    best = dict.fromkeys(actions, float("inf"))
+    with torch.inference_mode():
+        for _ in range(repeats):
+            for name, (action, steps) in actions.items():
+                since = time.perf_counter()
+                action()
+                best[name] = min(best[name], (time.perf_counter() - since) / steps)
+    return best
+
+
+def strategies() -> dict[str, float]:
+    one, eight = ensemble(1), ensemble(8)
+    return seconds_per_step(
+        {
+            "monolith": (lambda: one.sample(BATCH, steps=STEPS), STEPS),
+            "ancestral": (lambda: eight.sample(BATCH, steps=STEPS, strategy="ancestral"), STEPS),
+            "top-1": (lambda: eight.sample(BATCH, steps=STEPS, strategy="top-1"), STEPS),
+            "full": (lambda: eight.sample(BATCH, steps=FEW, strategy="full"), FEW),
+            "naive": (lambda: naive(eight, FEW), FEW),
+        },
+        repeats=4,
+    )
+
+
+def growth() -> dict[str, float]:
+    actions: dict[str, tuple[Callable[[], Any], int]] = {}
+    for clusters in (2, 8, 32):
+        some = ensemble(clusters)
+        for strategy in ("ancestral", "top-1"):
+            draw = partial(some.sample, 4 * BATCH, steps=10, strategy=strategy)
+            actions[f"{strategy}, K = {clusters}"] = draw, 10
+    return seconds_per_step(actions, repeats=3)
+
+
+def against_diffusers() -> dict[str, float]:
+    """Diffusers' DiT pipeline with guidance, its decoder reduced to almost nothing."""
+    from diffusers import AutoencoderTiny, DiTPipeline, DiTTransformer2DModel, FlowMatchEulerDiscreteScheduler
+
+    shape = (4, 28, 28)
+    ours = Ensemble(
+        [awake(DiT(EXPERT, shape, "class", CLASSES), 0)], torch.ones(1), shape, None, classes=CLASSES
+    )
+    transformer = DiTTransformer2DModel(
+        num_attention_heads=4,
+        attention_head_dim=24,
+        in_channels=4,
+        out_channels=4,
+        num_layers=4,
+        sample_size=28,
+        patch_size=4,
+        num_embeds_ada_norm=CLASSES,
+    )
+    decoder = AutoencoderTiny(
+        encoder_block_out_channels=(4, 4),
+        decoder_block_out_channels=(4, 4),
+        num_encoder_blocks=(1, 1),
+        num_decoder_blocks=(1, 1),
+        latent_channels=4,
+    )
+    pipeline = DiTPipeline(awake(transformer, 0), decoder, FlowMatchEulerDiscreteScheduler())
+    pipeline.set_progress_bar_config(disable=True)
+    labels = [index % CLASSES for index in range(BATCH)]
+    return seconds_per_step(
+        {
+            "atoll": (lambda: ours.sample(BATCH, label=labels, steps=10, guidance=2.0), 10),
+            "diffusers": (
+                lambda: pipeline(labels, guidance_scale=2.0, num_inference_steps=10, output_type="np"),
+                10,
+            ),
+        },
+        repeats=4,
+    )
+
+
+LARGE = NetworkConfig(width=512, depth=8, heads=8, patch=(4, 4))
+
+
+def write_large(folder: Path, clusters: int) -> None:
+    blueprint = checkpoint.Blueprint(role="expert", network=LARGE, shape=SHAPE)
+    for k in range(clusters):
+        (folder / f"{k}").mkdir()
+        network = blueprint.build()
+        checkpoint.write_tensors(folder / f"{k}" / "weights.safetensors", dict(network.state_dict()))
+        (folder / f"{k}" / "config.json").write_text(json.dumps(blueprint.model_dump(mode="json")))
+
+
+def peak_of_resident(folder: Path, clusters: int) -> None:
+    """Print by how many bytes sampling raises this process's peak memory."""
+    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    def loader(k: int) -> Callable[[], nn.Module]:
+        files = folder / f"{k}" / "weights.safetensors", folder / f"{k}" / "config.json"
+        return lambda: checkpoint.load(*files)[0]
+
+    roster = Roster([loader(k) for k in range(clusters)], resident=1)
+    Ensemble(roster, torch.ones(clusters) / clusters, SHAPE).sample(
+        16, steps=2, batch=4, strategy="ancestral"
+    )
+    print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base))
+
+
+def memory() -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        write_large(Path(folder), 16)
+        found = {}
+        for clusters in (1, 8, 16):
+            command = [sys.executable, "-m", "benchmarks.sample", "--peak", folder, str(clusters)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            found[f"K = {clusters}"] = float(done.stdout)
+    return found
+
+
+def measure() -> dict[str, Any]:
+    times, more, peer, peak = strategies(), growth(), against_diffusers(), memory()
+    top, old = "top-1", ("ancestral", "top-1")
+    return {
+        "benchmark": "sample",
+        "ratios": {
+            "one model, ancestral from eight": times["monolith"] / times["ancestral"],
+            "one model, top-1 from eight with its router": times["monolith"] / times[top],
+            "one model, full from eight": times["monolith"] / times["full"],
+            "the papers' plain loop, top-1 from eight": times["naive"] / times[top],
+            "diffusers' DiT pipeline with guidance": peer["diffusers"] / peer["atoll"],
+            **{
+                f"itself with 2 experts, {name} from 32": more[f"{name}, K = 2"] / more[f"{name}, K = 32"]
+                for name in old
+            },
+            "one expert's memory, one resident of eight": peak["K = 1"] / peak["K = 8"],
+            "one resident of eight, of sixteen, in memory": peak["K = 8"] / peak["K = 16"],
+        },
+        "detail": {
+            "seconds per step of 64 samples": times,
+            "seconds per step of 256 samples": more,
+            "against diffusers, seconds per step of 64 guided samples": peer,
+            "what bounds it": "matrix products; both do the same ones",
+            "bytes of peak memory above the start": peak,
+            "threads": torch.get_num_threads(),
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--peak", nargs=2, metavar=("FOLDER", "CLUSTERS"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peak:
+        peak_of_resident(Path(options.peak[0]), int(options.peak[1]))
+        return
+    found = measure()
+    if options.json:
+        print(json.dumps(found))
+        return
+    for what, ratio in found["ratios"].items():
+        print(f"{what:56}{ratio:6.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Finished runs of random networks, made in a moment: what is served matters, not what was learnt."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from atoll.config import NetworkConfig, RunConfig
+from atoll.models import checkpoint
+from atoll.runs import Run, Stage, write_json
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "green", "apple", "cat"]
+NETWORK = NetworkConfig(width=16, depth=1, heads=2, patch=(4, 4))
+
+
+def text_encoder(folder: Path) -> Path:
+    """A tiny text encoder with random weights and a vocabulary of four words."""
+    import tokenizers
+    import transformers
+
+    raw = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(WORDS)}, "[UNK]"))
+    raw.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    raw.post_processor = tokenizers.processors.TemplateProcessing(
+        "[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        model_max_length=16,
+    )
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
+    )
+    tokenizer.save_pretrained(folder)
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def served(folder: Path, kind: str = "none", text: Path | None = None, **sample: Any) -> Run:
+    """A finished run of two experts and a router over pictures of 8x8 RGB, with weights that do something."""
+    config = RunConfig.model_validate(
+        {
+            "name": folder.name,
+            "data": {"source": "somewhere/private/pictures"},
+            "encode": {"text": None if text is None else str(text), "text_tokens": 6},
+            "partition": {"clusters": 2},
+            "condition": {"kind": kind},
+            "sample": {"num": 5, "steps": 3, "batch": 2, "strategy": "full", **sample},
+        }
+    )
+    run = Run(folder, config)
+    write_json(folder / "resolved.json", config.model_dump(mode="json"))
+    contents = {
+        "kind": "image",
+        "shape": [3, 8, 8],
+        "dtype": "uint8",
+        "mean": [127.5] * 3,
+        "std": [127.5] * 3,
+        "class_names": ["boot", "shirt", "bag"] if kind == "class" else [],
+        "features": "pixels",
+        "text": None if text is None else {"model": str(text), "tokens": 6, "width": 8},
+        "autoencoder": None,
+        "preview": None,
+        "classes": 3 if kind == "class" else 0,
+        "clusters": 2,
+        "sizes": [30, 10],
+        "priors": [0.75, 0.25],
+        "rows": 40,
+    }
+    finish(run.partition, contents)
+    for k in range(2):
+        network(run.expert(k), kind, "expert", seed=k)
+        (run.expert(k).path / "metrics.jsonl").write_text('{"step": 1, "loss": 0.25}\n')
+    network(run.router, kind, "router", seed=7)
+    return run
+
+
+def finish(stage: Stage, contents: dict[str, Any], files: tuple[str, ...] = ()) -> None:
+    stage.path.mkdir(parents=True, exist_ok=True)
+    stage.finish({}, list(files), contents)
+
+
+def network(stage: Stage, kind: str, role: str, seed: int) -> None:
+    blueprint = checkpoint.Blueprint.model_validate(
+        {
+            "role": role,
+            "network": NETWORK.model_copy(update={"text": "pooled"}),
+            "shape": (3, 8, 8),
+            "condition": kind,
+            "classes": 3 if kind == "class" else 0,
+            "text": 8 if kind == "text" else 0,
+            "clusters": 2,
+        }
+    )
+    model = blueprint.build()
+    source = torch.Generator().manual_seed(seed)
+    tensors = {
+        name: torch.randn(value.shape, generator=source) * 0.3 for name, value in model.state_dict().items()
+    }
+    stage.path.mkdir(parents=True, exist_ok=True)
+    checkpoint.write_tensors(stage.path / checkpoint.WEIGHTS, tensors)
+    write_json(stage.path / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
+    finish(stage, {"steps": 1, "rows": 20}, (checkpoint.WEIGHTS, checkpoint.CONFIG))
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal bit for bit."""
+    return np.asarray(left).tobytes() == np.asarray(right).tobytes()
