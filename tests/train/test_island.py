@@ -65,6 +65,7 @@ def losses(run):
     return [line["loss"] for line in read_lines(run.expert(0).path / "metrics.jsonl")]
 
 
+@pytest.mark.slow
 def test_two_processes_with_half_the_batch_are_one(prepared):
     """A whole copy in each (DDP) and a share in each (FSDP2), with parts of the batch one after the other."""
     settings = ("expert.steps=20", "expert.log_every=1", "expert.batch=7", "expert.lr=1e-3")
@@ -89,6 +90,7 @@ def test_two_processes_with_half_the_batch_are_one(prepared):
         assert all(torch.equal(value, found[f"ema/{name}"]) for name, value in published.items())
 
 
+@pytest.mark.slow
 def test_an_island_goes_on_where_one_process_stopped(prepared):
     """The state does not know how many wrote it."""
     from tests.train.test_loop import stop_at

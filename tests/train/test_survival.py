@@ -15,6 +15,7 @@ SCRIPT = Path(__file__).parent / "script_kill.py"
 STEPS = ("expert.steps=200", "expert.log_every=1", "expert.save_every=7")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "kills", "code"), [("kill", 20, -9), ("term", 5, 75)])
 def test_killed_at_random_moments(prepared, how, kills, code):
     whole, disturbed = prepared(*STEPS, name="whole"), prepared(*STEPS, name="disturbed")

@@ -5,6 +5,7 @@ is that of one process. Experts never meet: this is communication within an isla
 """
 
 import contextlib
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,21 +42,21 @@ class Island:
         return slice(batch * self.rank // self.size, batch * (self.rank + 1) // self.size)
 
     def from_first(self, action: Callable[[], T]) -> T:
-        """What the first process finds, for all; its mistake is everybody's."""
+        """What the first process finds, any JSON value, for all; its mistake is everybody's."""
         if self.size == 1:
             return action()
-        answer: list[object] = [None, None]
-        if self.first:
-            try:
-                answer[0] = action()
-            except AtollError as error:
-                answer[1] = str(error)
-                dist.broadcast_object_list(answer)
-                raise
-        dist.broadcast_object_list(answer)
-        if answer[1] is not None:
-            raise AtollError(str(answer[1]))
-        return answer[0]  # type: ignore[return-value]
+        if not self.first:
+            answer = json.loads(_broadcast(""))
+            if "mistake" in answer:
+                raise AtollError(answer["mistake"])
+            return cast(T, answer["found"])
+        try:
+            found = action()
+        except AtollError as error:
+            _broadcast(json.dumps({"mistake": str(error)}))
+            raise
+        _broadcast(json.dumps({"found": found}))
+        return found
 
     def any(self, flag: bool, device: torch.device) -> bool:
         """Whether it is true in any process."""
@@ -75,6 +76,18 @@ class Island:
         return whole
 
 
+def _broadcast(text: str) -> str:
+    """The first process's text, for all: as bytes in a tensor, since torch would send an object as code."""
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    raw = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
+    size = torch.tensor(len(raw), device=device)
+    dist.broadcast(size, 0)
+    if dist.get_rank() != 0:
+        raw = torch.empty(int(size.item()), dtype=torch.uint8, device=device)
+    dist.broadcast(raw, 0)
+    return bytes(raw.tolist()).decode()
+
+
 @contextlib.contextmanager
 def joined() -> Iterator[Island]:
     """The island that torchrun's environment describes; one process alone without it."""
@@ -82,6 +95,8 @@ def joined() -> Iterator[Island]:
     if size == 1:
         yield Island()
         return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield Island(dist.get_rank(), size)
