@@ -217,3 +217,12 @@ def test_a_checkpoint_that_is_not_there(tmp_path):
     said = one_line(atoll("import", tmp_path / "no.safetensors", "--out", tmp_path / "out"))
     assert "no.safetensors" in said
     assert not (tmp_path / "out").exists()
+
+
+def test_any_setting_of_sampling_can_be_set(finished, tmp_path):
+    settings = ["--set", "experts=[0, 2]", "--set", "resident=1", "--set", "solver='heun'", "--num", "12"]
+    done = atoll("sample", finished.path, *settings, "--out", tmp_path / "o", "--json", check=0)
+    assert set(json.loads(done.stdout)["experts"]) <= {0, 2}
+    assert "unknown sampling setting residnt" in one_line(
+        atoll("sample", finished.path, "--set", "residnt=1", "--out", tmp_path / "p")
+    )

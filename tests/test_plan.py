@@ -112,7 +112,7 @@ def test_flops_are_those_that_are_counted():
         text = 6 if kind == "text" else 0
         classes = 3 if kind == "class" else 0
         with torch.device("meta"):
-            model = DiT(settings, (4, 8, 8), kind, classes, text)
+            model = DiT(settings, (4, 8, 8), kind, classes, text).to("meta")
             told = captions(1) if text else torch.zeros(1, dtype=torch.long) if classes else None
             told = None if told is None else told.to("meta")
             with FlopCounterMode(display=False) as counter:

@@ -229,12 +229,20 @@ def sample(
     out: Annotated[
         Path | None, typer.Option(help="Folder to write to; by default the run's samples/.")
     ] = None,
+    overrides: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=VALUE", help="Any other key of [sample], as resident=1."),
+    ] = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
     """Samples from a finished run, or from an exported one."""
+    from atoll import config
     from atoll import sample as room
 
-    settings = {"num": num, "strategy": strategy, "steps": steps, "guidance": guidance, "seed": seed}
+    settings = {
+        **config.assignments(overrides),
+        **{"num": num, "strategy": strategy, "steps": steps, "guidance": guidance, "seed": seed},
+    }
     out = out or room.default_out(run_folder)
     with _bar(as_json) as progress:
         bar = _named(progress, "sample")

@@ -422,6 +422,14 @@ def load(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
     return validate(tree, str(path))
 
 
+def assignments(overrides: Iterable[str]) -> dict[str, Any]:
+    """The tree that `key=value` settings alone make."""
+    tree: dict[str, Any] = {}
+    for override in overrides:
+        _assign(tree, override)
+    return tree
+
+
 def validate(tree: Mapping[str, Any], origin: str) -> RunConfig:
     """Turn a tree of plain values into a run, or say in one line what is wrong with it."""
     try:

@@ -77,8 +77,9 @@ def exported_folder(name: str | Path) -> Path:
 
 
 def default_out(path: Path) -> Path:
-    """Where samples go unless the command says otherwise: into the run, but not into what was exported."""
-    return path / "samples" if (path / "resolved.json").is_file() else Path("samples")
+    """Where samples go unless the command says otherwise: into the run or the expert, not into an export."""
+    own = (path / "resolved.json").is_file() or is_expert(path)
+    return path / "samples" if own else Path("samples")
 
 
 def _download(name: str) -> Path:
