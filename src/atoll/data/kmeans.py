@@ -110,7 +110,7 @@ def assign(x: Rows, centres: Rows, coarse: Ints) -> Assigned:
     offset = -(columns**2).sum(dim=0) / 2
     cluster, margin = np.empty(len(x), np.int64), np.empty(len(x), np.float32)
     for start in range(0, len(x), BLOCK):
-        rows = torch.from_numpy(x[start : start + BLOCK])
+        rows = torch.from_numpy(np.ascontiguousarray(x[start : start + BLOCK]))
         # |x - c|² = |x|² - 2 (x·c - |c|²/2): the nearest centre has the highest score.
         scores = torch.addmm(offset, rows, columns)
         best = _best_of_each(scores, borders)
