@@ -40,6 +40,7 @@ def in_clusters(run: Run) -> list[tuple[bytes, int]]:
         for name, rows in stage.contents["parts"]:
             ids = pq.read_table(stage.path / name)["id"].to_pylist()
             assert len(ids) == rows
+            assert ids == sorted(ids)  # which is as good as at random
             found += [(identity, cluster) for identity in ids]
     return found
 

@@ -31,8 +31,8 @@ GROUP = 500
 GROUP_BYTES = 32 * 2**20
 MEMORY = 256 * 2**20
 """Bytes of samples that a reader holds in memory at once."""
-AHEAD = 4
-"""Batches that are made ready before they are asked for."""
+AHEAD_BYTES = 64 * 2**20
+"""Of batches that are made ready before they are asked for: at least 2 and at most 32 of them."""
 
 TEXT_COLUMNS = ("tokens", "pooled")
 
@@ -171,7 +171,8 @@ class Reader:
 
     def batches(self, start_step: int = 0) -> Generator[Batch, None, None]:
         """Batches number `start_step`, `start_step + 1`, … made ready by a thread; close it when done."""
-        ready: queue.Queue[Batch | BaseException] = queue.Queue(AHEAD)
+        batch_bytes = 4 * self._batch * int(np.prod(self.shape))
+        ready: queue.Queue[Batch | BaseException] = queue.Queue(min(32, max(2, AHEAD_BYTES // batch_bytes)))
         stop = threading.Event()
         thread = threading.Thread(
             target=self._fill, args=(ready, stop, start_step), name="atoll-reader", daemon=True
