@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,12 @@ from atoll.runs import Run
 
 ROWS, WIDTH, CENTRES, ITERATIONS = 200_000, 384, 1024, 10
 ROUNDS = 3
-"""Of each program, one after the other, so that all see the same machine; the median counts."""
+"""Of each program, each from another start, the programs taking turns so that all see the same machine."""
 SHARED = Path(__file__).parents[2] / "shared"
 PART = 50_000
 SEEDS = range(5)
+
+Program = Callable[[NDArray[np.float32], int], NDArray[np.float32]]
 
 
 @contextlib.contextmanager
@@ -64,45 +66,65 @@ def inertia(x: NDArray[np.float32], centres: NDArray[np.float32]) -> float:
     return float(index.search(x, 1)[0].sum(dtype=np.float64))
 
 
-def by_faiss(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    means = faiss.Kmeans(WIDTH, CENTRES, niter=ITERATIONS, seed=0, max_points_per_centroid=len(x))
+def uneven(rows: int, seed: int) -> NDArray[np.float32]:
+    """Unit vectors of 2,000 kinds, the n-th n times rarer than the first: what the start misses is lost."""
+    random = np.random.default_rng(seed)
+    directions = random.normal(size=(2000, WIDTH)).astype(np.float32)
+    share = 1 / np.arange(1, 2001)
+    kind = random.choice(2000, rows, p=share / share.sum())
+    return kmeans.normalise(directions[kind] + 0.8 * random.normal(size=(rows, WIDTH)).astype(np.float32))
+
+
+def by_atoll(x: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
+    return kmeans.fine_centres(x, CENTRES, ITERATIONS, seed)
+
+
+def by_faiss(x: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
+    means = faiss.Kmeans(WIDTH, CENTRES, niter=ITERATIONS, seed=seed, max_points_per_centroid=len(x))
     means.train(x)
     return np.asarray(means.centroids)
 
 
-def by_sklearn(x: NDArray[np.float32]) -> NDArray[np.float32]:
+def by_sklearn(x: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        means = KMeans(CENTRES, init="random", n_init=1, max_iter=ITERATIONS, tol=0, random_state=0).fit(x)
+        means = KMeans(CENTRES, init="random", n_init=1, max_iter=ITERATIONS, tol=0, random_state=seed).fit(x)
     return np.asarray(means.cluster_centers_)
 
 
+def compare(x: NDArray[np.float32], programs: Sequence[Program]) -> dict[str, dict[str, list[float]]]:
+    """Time and inertia of each program from several starts, the programs taking turns."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for seed in range(ROUNDS):
+        for program in programs:
+            with stopwatch() as spent:
+                centres = program(x, seed)
+            facts = {**spent, "inertia": inertia(x, centres)}
+            for what, value in facts.items():
+                found.setdefault(program.__name__, {}).setdefault(what, []).append(value)
+    return found
+
+
 def fine_stage() -> tuple[dict[str, float], dict[str, Any]]:
-    """Centres of 200,000 vectors, by us and by two that are known to be good."""
-    x = mixture(ROWS, seed=1)
-    programs: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
-        "atoll": lambda rows: kmeans.fine_centres(rows, CENTRES, ITERATIONS, seed=0),
-        "faiss": by_faiss,
-        "scikit-learn": by_sklearn,
-    }
-    spent: dict[str, list[dict[str, float]]] = {name: [] for name in programs}
-    error: dict[str, float] = {}
-    for turn in range(ROUNDS):
-        for name, program in programs.items():
-            with stopwatch() as times:
-                centres = program(x)
-            spent[name].append(times)
-            if turn == 0:
-                error[name] = inertia(x, centres)
-    middle = {name: statistics.median(times["CPU seconds"] for times in all_) for name, all_ in spent.items()}
-    best = min(error["faiss"], error["scikit-learn"])
+    """Centres of 200,000 vectors, by us and by two that are known to be good.
+
+    Both peers take ten iterations over all vectors. Atoll takes six over a quarter and five over all: less
+    work, for an inertia that must stay within 0.1 %. With ten over all it is faiss, and as fast.
+    """
+    even = compare(mixture(ROWS, seed=1), [by_atoll, by_faiss, by_sklearn])
+    rare = compare(uneven(ROWS, seed=0), [by_atoll, by_faiss])
+    time_of = {name: statistics.median(facts["CPU seconds"]) for name, facts in even.items()}
+    inertia_of = {name: statistics.mean(facts["inertia"]) for name, facts in even.items()}
+    rare_of = {name: statistics.mean(facts["inertia"]) for name, facts in rare.items()}
+    best = min(inertia_of["by_faiss"], inertia_of["by_sklearn"])
     return (
         {
-            "fine k-means, CPU time vs faiss used directly": middle["faiss"] / middle["atoll"],
-            "fine k-means, CPU time vs scikit-learn": middle["scikit-learn"] / middle["atoll"],
-            "fine k-means, inertia vs the better of the two": best / error["atoll"],
+            "fine k-means, CPU time vs faiss used directly": time_of["by_faiss"] / time_of["by_atoll"],
+            "fine k-means, CPU time vs scikit-learn": time_of["by_sklearn"] / time_of["by_atoll"],
+            "fine k-means, inertia vs 1.001 of the better": 1.001 * best / inertia_of["by_atoll"],
+            "uneven kinds, inertia vs faiss, mean of 3 starts": rare_of["by_faiss"] / rare_of["by_atoll"],
         },
-        {"spent": spent, "inertia": error},
+        {"even kinds": even, "uneven kinds": rare},
     )
 
 

@@ -1,4 +1,4 @@
-"""One process of an island: train expert 0 of each of the given runs, as torchrun's environment says."""
+"""One process of an island: train expert 0 of the given run, as torchrun's environment says."""
 
 import sys
 from pathlib import Path
@@ -10,5 +10,4 @@ from atoll.train import jobs
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for folder in sys.argv[1:]:
-        jobs.expert(Run.open(Path(folder)), 0)
+    jobs.expert(Run.open(Path(sys.argv[1])), 0)

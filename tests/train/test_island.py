@@ -41,15 +41,19 @@ def _mistake():
 
 
 def together(*folders: Path) -> None:
-    """Two processes, as torchrun starts them."""
+    """Two processes for each run, as torchrun starts them."""
+    for folder in folders:
+        _together(folder)
+
+
+def _together(folder: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    command = [sys.executable, str(SCRIPT), *map(str, folders)]
     processes = [
         subprocess.Popen(
-            command,
+            [sys.executable, str(SCRIPT), str(folder)],
             env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -57,7 +61,11 @@ def together(*folders: Path) -> None:
         )
         for rank in range(2)
     ]
-    said = [process.communicate(timeout=180)[0] for process in processes]
+    try:
+        said = [process.communicate(timeout=180)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
     assert [process.returncode for process in processes] == [0, 0], "\n".join(said)
 
 
