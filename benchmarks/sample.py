@@ -5,7 +5,6 @@ Networks have random weights of the demo's size: what is measured is time and me
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from atoll.models.dit import DiT
 from atoll.models.ensemble import Ensemble
 from atoll.models.roster import Roster
 from atoll.models.router import Router
+from benchmarks.memory import peak_memory
 
 SHAPE, CLASSES = (1, 28, 28), 10
 EXPERT = NetworkConfig(width=96, depth=4, heads=4, patch=(4, 4))
@@ -149,7 +149,7 @@ def write_large(folder: Path, clusters: int) -> None:
 
 def peak_of_resident(folder: Path, clusters: int) -> None:
     """Print by how many bytes sampling raises this process's peak memory."""
-    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    base = peak_memory()
 
     def loader(k: int) -> Callable[[], nn.Module]:
         files = folder / f"{k}" / "weights.safetensors", folder / f"{k}" / "config.json"
@@ -159,7 +159,7 @@ def peak_of_resident(folder: Path, clusters: int) -> None:
     Ensemble(roster, torch.ones(clusters) / clusters, SHAPE).sample(
         16, steps=2, batch=4, strategy="ancestral"
     )
-    print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base))
+    print(peak_memory() - base)
 
 
 def memory() -> dict[str, float]:

@@ -251,7 +251,8 @@ def sample(
         else:
             opened = room.open_run(run_folder)
             written = room.sample(opened, out, label=label, prompt=prompt, progress=bar, **settings)
-    _tell(as_json, written, f"Wrote {written.get('grid', written['samples'])}")
+    said = room.strategy_sentence(written)
+    _tell(as_json, written, f"{said}\nWrote {written.get('grid', written['samples'])}")
 
 
 @app.command()

@@ -342,6 +342,8 @@ class SampleConfig(Section):
     """Ask the router only at times at which it can change its mind, as measured when it was trained."""
     resident: int | None = Field(None, ge=1)
     """Experts held on the device at once, the others waiting on disk; all by default."""
+    provenance: bool = False
+    """Also write who made what: weights over time, switches, disagreement of every sample, and a picture."""
     missing: Literal["fail", "skip"] = "fail"
     """What to do about an expert that is missing or damaged: stop, or serve with the rest."""
 

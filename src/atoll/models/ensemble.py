@@ -14,7 +14,7 @@ from atoll.errors import ConfigError
 from atoll.flow import draws, mixture, objectives, solver
 from atoll.models import conditions, routing, strategies
 from atoll.models.conditions import Condition, TextCondition
-from atoll.models.roster import Experts
+from atoll.models.roster import Experts, Roster
 from atoll.models.vocabulary import Asked, Prompts, Vocabulary
 
 Progress = Callable[[int, int], None]
@@ -185,6 +185,7 @@ class Ensemble:
         done = []
         for number, part in enumerate(parts):
             report = _part_of(progress, number * how.steps, len(parts) * how.steps)
+            self._expect(parts[number + 1 :])
             done.append(self._sample_part(part, how, strategy, report))
             if finished is not None:
                 finished(part.indices, done[-1])
@@ -233,6 +234,11 @@ class Ensemble:
                 some = own[i : i + how.batch]
                 parts.append(_Part(some, self._told(told, some), expert))
         return parts
+
+    def _expect(self, coming: list[_Part]) -> None:
+        """Have the expert of the next batch fetched while this one is made."""
+        if coming and coming[0].expert is not None and isinstance(self.experts, Roster):
+            self.experts.expect(coming[0].expert)
 
     def _told(self, told: Condition, indices: list[int]) -> Condition:
         """What these samples are told, as experts take it."""
