@@ -20,6 +20,7 @@ COMMANDS = [
     "run",
     "sample",
     "show",
+    "student",
 ]
 
 
@@ -226,3 +227,16 @@ def test_any_setting_of_sampling_can_be_set(finished, tmp_path):
     assert "unknown sampling setting residnt" in one_line(
         atoll("sample", finished.path, "--set", "residnt=1", "--out", tmp_path / "p")
     )
+
+
+def test_student_distils_and_its_samples_are_pictures(taught):
+    run = taught(steps=2)
+    recipe = run.path / "run.toml"
+    said = atoll("student", recipe, "--set", "student.steps=2", "--set", "student.batch=4", "--json", check=1)
+    assert "is not finished; run `atoll run`" in said.stderr  # of the run that the recipe names
+    named = f"name='{run.path.name}'"
+    done = atoll("student", recipe, "--set", named, "--set", "student.steps=2", "--json", check=0)
+    assert json.loads(done.stdout)["steps"] == 2
+    drawn = json.loads(atoll("sample", run.path / "student", "--num", 3, "--json", check=0).stdout)
+    assert len(drawn["experts"]) == 3
+    assert (run.path / "student" / "samples" / "grid.png").is_file()
