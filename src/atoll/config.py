@@ -339,8 +339,9 @@ class FewStepConfig(TrainConfig):
     """The share of samples from which a step is taken; the others keep the velocity right."""
     delta: float = Field(5e-3, gt=0, lt=0.5)
     """How far apart in time the points of a finite difference are."""
-    power: float = Field(1.0, ge=0, le=1)
-    """How much large losses are held back: 0 not at all, 1 to one size."""
+    power: float | None = Field(None, ge=0, le=1)
+    """How much large losses are held back: 0 not at all, 1 to one size. By default 1, but for single experts 0:
+    what they teach scatters about the ensemble, and would be pulled to one side."""
     floor: float = Field(1e-3, gt=0)
     """Losses below this count less and less."""
     sample_steps: int = Field(4, ge=1)

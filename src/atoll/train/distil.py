@@ -1,10 +1,13 @@
 """From many experts to one model: every student that the recipe asks for."""
 
 from atoll.runs import Run, Stage
-from atoll.train import student
+from atoll.train import few_step, student
 
 
 def distil(run: Run, *, start_over: bool = False) -> list[Stage]:
     """Train the students of a run that are not finished yet, one after the other."""
-    student.settings(run)
-    return [student.dense(run, start_over=start_over)]
+    config = student.settings(run)
+    stages = [student.dense(run, start_over=start_over)] if config.steps else []
+    if config.few is not None:
+        stages.append(few_step.few_step(run, start_over=start_over))
+    return stages
