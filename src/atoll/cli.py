@@ -236,14 +236,21 @@ def router(
 def student(
     recipe: Recipe,
     overrides: Overrides = [],  # noqa: B006
+    island: Annotated[
+        int | None, typer.Option(metavar="K", help="Only island K's steps of the round that is due.")
+    ] = None,
+    merge: Annotated[bool, typer.Option("--merge", help="Only merge what the islands handed in.")] = False,
     start_over: StartOver = False,
     as_json: AsJson = False,
 ) -> None:
     """Distil all experts into one model, and into one that needs few steps."""
     opened = _open(recipe, overrides)
-    from atoll.train import distil
+    from atoll.train import distil, rounds
 
-    stage = distil.distil(opened, start_over=start_over)[-1]
+    if island is not None:
+        stage = rounds.island(opened, island)
+    else:
+        stage = rounds.merge(opened) if merge else distil.distil(opened, start_over=start_over)[-1]
     _tell_stage(as_json, stage)
 
 

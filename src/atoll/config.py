@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import UnionType
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -340,7 +340,7 @@ class FewStepConfig(TrainConfig):
     delta: float = Field(5e-3, gt=0, lt=0.5)
     """How far apart in time the points of a finite difference are."""
     power: float | None = Field(None, ge=0, le=1)
-    """How much large losses are held back: 0 not at all, 1 to one size. By default 1, but for single experts 0:
+    """How much large losses are held back: 0 not at all, 1 to one size. By default 1, for single experts 0:
     what they teach scatters about the ensemble, and would be pulled to one side."""
     floor: float = Field(1e-3, gt=0)
     """Losses below this count less and less."""
@@ -369,7 +369,7 @@ class FewStepConfig(TrainConfig):
 class IslandsConfig(Section):
     """Distillation by islands that exchange weights only now and then, each with its own experts and data."""
 
-    clusters: tuple[tuple[int, ...], ...] | None = Field(None, strict=False)
+    clusters: tuple[Annotated[tuple[int, ...], Field(strict=False)], ...] | None = Field(None, strict=False)
     """The clusters of each island, as [[0, 1], [2, 3]]; by default every cluster is an island."""
     inner: int = Field(30, ge=1)
     """Steps that an island takes alone before its weights are merged."""

@@ -192,7 +192,7 @@ def _run(
         if state.step % config.save_every == 0 or last or stop:
             window.check(task)
             keeper.save(state)
-            if stop and not last:
+            if stop and (not last or task.until is not None):  # more is to come after a round
                 keeper.wait()
                 raise Interrupted(f"{task.name} stopped at step {state.step} of {task.last}")
     keeper.wait()

@@ -120,7 +120,7 @@ def teachers_of(
     router = _network(run.router, device) if who != "label" and len(clusters) > 1 else None
     ensemble = Ensemble(
         experts=Roster(loaders, config.resident),
-        priors=torch.tensor(priors(run), device=device),
+        priors=torch.tensor(priors(run, 0 if indices is None else indices[0]), device=device),
         shape=blueprint.shape,
         router=router,
         classes=blueprint.classes,
@@ -129,9 +129,10 @@ def teachers_of(
     return Teachers(ensemble, who, config.guidance, config.guided)
 
 
-def priors(run: Run) -> list[float]:
-    """The share of each cluster in all samples."""
-    return list(run.cluster(0).contents["priors"])
+def priors(run: Run, index: int = 0) -> list[float]:
+    """The share of each cluster in all samples, as one of them says, or the partition without them."""
+    cluster = run.cluster(index)
+    return list((cluster if cluster.done else run.partition).contents["priors"])
 
 
 def _check_teacher(stage: Stage, blueprint: checkpoint.Blueprint) -> None:
