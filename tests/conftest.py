@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from atoll import config
 from atoll.config import RunConfig
-from atoll.runs import Run
+from atoll.runs import Run, write_json
 
 settings.register_profile("atoll", deadline=None, derandomize=True, database=None)
 settings.load_profile("atoll")
@@ -113,3 +113,20 @@ def finished(_tiny_finished: Path, tmp_path: Path) -> Run:
         if entry.name not in ("samples", "report"):
             (folder / entry.name).symlink_to(entry)
     return Run.open(folder)
+
+
+Taught = Callable[..., Run]
+
+
+@pytest.fixture
+def taught(finished: Run) -> Taught:
+    """Give the finished run with a [student]: tiny unless said otherwise."""
+
+    def make(**student: object) -> Run:
+        tree = finished.config.model_dump(mode="json")
+        tiny = {"steps": 10, "batch": 8, "lr": 1e-2, "log_every": 2, "save_every": 3}
+        run = Run(finished.path, config.validate({**tree, "student": {**tiny, **student}}, "a test"))
+        write_json(run.path / "resolved.json", run.config.model_dump(mode="json"))
+        return run
+
+    return make

@@ -87,6 +87,13 @@ def run(
         opened.event("training", jobs=[job.name for job in jobs])
         with watching(as_json) as watch:
             local.run_jobs(jobs, opened.config.launch, watch)
+    students = _student_jobs(opened, recipe, overrides, start_over)
+    if students:
+        from atoll.launch.table import watching
+
+        opened.event("distilling", jobs=[job.name for job in students])
+        with watching(as_json) as watch:
+            local.run_jobs(students, opened.config.launch, watch)
     from atoll import report, sample
 
     out = opened.path / "samples"
@@ -118,6 +125,20 @@ def _jobs(opened: Any, recipe: Path, overrides: Sequence[str], start_over: bool)
             command = ["expert", str(k), *arguments]
             jobs.append(Job(f"expert {k}", command, stage.path, expert.steps, expert.batch))
     return jobs
+
+
+def _student_jobs(opened: Any, recipe: Path, overrides: Sequence[str], start_over: bool) -> list[Any]:
+    """The distillation, if the recipe asks for one; it comes after the experts."""
+    from atoll.launch.local import Job
+
+    config = opened.config.student
+    if config is None:
+        return []
+    arguments = [str(recipe), *(part for text in overrides for part in ("--set", text))]
+    arguments += ["--start-over"] if start_over else []
+    last = (config.steps, config.batch) if config.few is None else (config.few.steps, config.few.batch)
+    stage = opened.student if config.few is None else opened.few_step
+    return [Job("student", ["student", *arguments], stage.path, *last)]
 
 
 @app.command()
@@ -212,6 +233,28 @@ def router(
 
 
 @app.command()
+def student(
+    recipe: Recipe,
+    overrides: Overrides = [],  # noqa: B006
+    island: Annotated[
+        int | None, typer.Option(metavar="K", help="Only island K's steps of the round that is due.")
+    ] = None,
+    merge: Annotated[bool, typer.Option("--merge", help="Only merge what the islands handed in.")] = False,
+    start_over: StartOver = False,
+    as_json: AsJson = False,
+) -> None:
+    """Distil all experts into one model, and into one that needs few steps."""
+    opened = _open(recipe, overrides)
+    from atoll.train import distil, rounds
+
+    if island is not None:
+        stage = rounds.island(opened, island)
+    else:
+        stage = rounds.merge(opened) if merge else distil.distil(opened, start_over=start_over)[-1]
+    _tell_stage(as_json, stage)
+
+
+@app.command()
 def sample(
     run_folder: RunFolder,
     num: Annotated[int | None, typer.Option(help="How many.")] = None,
@@ -246,7 +289,7 @@ def sample(
     out = out or room.default_out(run_folder)
     with _bar(as_json) as progress:
         bar = _named(progress, "sample")
-        if room.is_expert(run_folder):
+        if room.is_expert(run_folder) and not room.is_student(run_folder):
             written = room.sample_expert(run_folder, out, label=label, progress=bar, **settings)
         else:
             opened = room.open_run(run_folder)

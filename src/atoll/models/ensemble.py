@@ -85,6 +85,8 @@ class Ensemble:
     """The times between which the router is asked."""
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     """What names of classes and prompts mean here."""
+    maps: bool = False
+    """Whether the only expert is a flow map, whose steps are exact whatever their length."""
 
     @property
     def kind(self) -> conditions.Kind:
@@ -194,6 +196,8 @@ class Ensemble:
         """
         how = sampling_settings(self.defaults, num=num, **settings)
         self._served(how)
+        if self.maps and how.guidance != 1:
+            raise ConfigError("a few-step student cannot be guided afterwards; bake it in: student.guidance")
         told = self._asked(how, label, prompt, text)
         strategy, certainty = self.resolve(how, told)
         if strategy == "oracle" and (cluster is None or len(cluster) != how.num):
@@ -273,6 +277,8 @@ class Ensemble:
     ) -> Samples:
         """Sample some indices; each depends on (seed, index) alone, not on its company."""
         noise = draws.sample_noise(how.seed, part.indices, self.shape).to(self.device)
+        if self.maps:
+            return self._jump(noise, part.condition, how, report)
         weigh = self._weigher(part, how, strategy)
         weights, apart, times = [], [], []
 
@@ -287,6 +293,21 @@ class Ensemble:
 
         x_0 = solver.integrate(velocity, noise, how.steps, solver.SOLVERS[how.solver](), report, how.shift)
         return Samples(x_0, torch.stack(weights), torch.stack(apart), tuple(times), strategy, None)
+
+    def _jump(
+        self, noise: Tensor, condition: Condition, how: SampleConfig, report: Callable[[int], None] | None
+    ) -> Samples:
+        """Sample by the steps of a flow map."""
+        times: list[float] = []
+
+        def average(x_t: Tensor, t: Tensor, r: Tensor) -> Tensor:
+            times.append(float(t[0]))
+            return self.experts[0](x_t, t, condition, r).to(x_t.dtype)
+
+        x_0 = solver.integrate(average, noise, how.steps, solver.jump, report, how.shift)
+        asked = len(times), len(noise)
+        sure = torch.ones(*asked, 1, device=self.device)
+        return Samples(x_0, sure, torch.zeros(asked, device=self.device), tuple(times), "ancestral", None)
 
     def _weigher(self, part: _Part, how: SampleConfig, strategy: str) -> Weigh:
         """The weights of the experts as a function of x_t and t."""
