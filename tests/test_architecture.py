@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "train": {"config", "runs", "flow", "models", "data", "errors"},
     "gallery": {"config", "runs", "models", "data", "errors"},
     "sample": {"config", "runs", "flow", "models", "data", "gallery", "errors"},
+    "evaluate": {"config", "runs", "flow", "models", "data", "train", "gallery", "sample", "plan", "errors"},
     "export": {"config", "runs", "models", "data", "gallery", "sample", "errors"},
     "pipeline": {"runs", "gallery", "models", "sample", "errors"},
     "plan": {"config", "errors"},
