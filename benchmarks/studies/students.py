@@ -1,10 +1,10 @@
 """What does one model cost that is distilled from many, and how few steps does it need?
 
-Everything is trained on Fashion-MNIST for the same number of steps, as in DDM's own comparison: a monolith with
-a batch of 32, eight experts with 4 each, and students taught by the expert of each sample. A student with a
-batch of 8 costs a third of the monolith's FLOPs, its teacher's passes included; with 24 it costs the same. Then
-a few-step student of the latter, and the former again on two islands that meet every 25 steps. Distances are
-Fréchet's on a classifier's features, all samples from the same noise.
+Everything is trained on Fashion-MNIST for the same number of steps, as in DDM's own comparison: a monolith
+with a batch of 32, eight experts with 4 each, and students taught by the expert of each sample. A student
+with a batch of 8 costs a third of the monolith's FLOPs, its teacher's passes included; with 24 it costs the
+same. Then a few-step student of the latter, and the former again on two islands that meet every 25 steps.
+Distances are Fréchet's on a classifier's features, all samples from the same noise.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from torch import Tensor
 from atoll import config, plan
 from atoll.config import NetworkConfig
 from atoll.data import partition
-from atoll.runs import Run, Stage, write_json
+from atoll.runs import Run, write_json
 from atoll.sample import load_ensemble
 from atoll.train import few_step, jobs, rounds, student
 from benchmarks.studies import ground
@@ -114,7 +114,9 @@ def _opened(on: Ground, tree: dict[str, Any]) -> Run:
     return run
 
 
-def distance(on: Ground, real: Tensor, path: Path, size: Mapping[str, Any], steps: int | None = None) -> float:
+def distance(
+    on: Ground, real: Tensor, path: Path, size: Mapping[str, Any], steps: int | None = None
+) -> float:
     """How far a model's samples are from real ones."""
     ensemble = load_ensemble(path)
     samples = ensemble.sample(size["num"], steps=steps or size["solver"], seed=1, batch=100)
@@ -130,7 +132,7 @@ def real_features(on: Ground, num: int) -> Tensor:
 
 
 def flops(size: Mapping[str, Any]) -> dict[str, float]:
-    """Of training, in forward passes of one sample: three for the pass and its gradients, one for a teacher."""
+    """Of training: three passes for a sample and its gradients, one more for its teacher."""
     network = plan.Network(NetworkConfig.model_validate(NETWORK), (1, 28, 28))
     each = plan.forward_flops(network) * size["steps"]
     few = size["few"]
@@ -161,7 +163,10 @@ def study(on: Ground, seed: int, size: dict[str, Any]) -> dict[str, Any]:
     third = variant(on, many, "third", **common, batch=size["third"])
     student.dense(third)
     lap("student at a third")
-    few = {**{key: TRAINING[key] for key in ("warmup", "decay", "ema", "log_every", "save_every")}, "lr": 1e-3}
+    few = {
+        **{key: TRAINING[key] for key in ("warmup", "decay", "ema", "log_every", "save_every")},
+        "lr": 1e-3,
+    }
     equal = variant(on, many, "equal", **common, batch=size["equal"], few={**few, **size["few"]})
     student.dense(equal)
     lap("student at as much")
@@ -181,7 +186,10 @@ def study(on: Ground, seed: int, size: dict[str, Any]) -> dict[str, Any]:
     }
     for steps in (1, 2, 4, 8):
         measured[f"few-step, {steps}"] = (equal.path / "few-step", steps)
-        measured[f"few-step after trajectories only, {steps}"] = (equal.path / "few-step" / "trajectories", steps)
+        measured[f"few-step after trajectories only, {steps}"] = (
+            equal.path / "few-step" / "trajectories",
+            steps,
+        )
     found = {name: distance(on, real, path, size, steps) for name, (path, steps) in measured.items()}
     lap("sampling")
     return {"seed": seed, "size": size, "frechet": found, "flops": flops(size), "cpu_seconds": seconds}
