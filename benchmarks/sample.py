@@ -85,6 +85,22 @@ def strategies() -> dict[str, float]:
     )
 
 
+def students() -> dict[str, float]:
+    """Seconds of a whole batch: the monolith, the student that took its place, and the one of few steps."""
+    one, dense = ensemble(1), Ensemble([awake(DiT(EXPERT, SHAPE), 1)], torch.ones(1), SHAPE)
+    flow_map = awake(DiT(EXPERT, SHAPE, steps=True), 2)
+    few = Ensemble([flow_map], torch.ones(1), SHAPE, maps=True)
+    return seconds_per_step(
+        {
+            "monolith, 50 steps": (lambda: one.sample(BATCH, steps=STEPS), 1),
+            "student, 50 steps": (lambda: dense.sample(BATCH, steps=STEPS), 1),
+            "few-step, 4 steps": (lambda: few.sample(BATCH, steps=4), 1),
+            "few-step, 1 step": (lambda: few.sample(BATCH, steps=1), 1),
+        },
+        repeats=6,
+    )
+
+
 def growth() -> dict[str, float]:
     actions: dict[str, tuple[Callable[[], Any], int]] = {}
     for clusters in (2, 8, 32):
@@ -175,6 +191,7 @@ def memory() -> dict[str, float]:
 
 def measure() -> dict[str, Any]:
     times, more, peer, peak = strategies(), growth(), against_diffusers(), memory()
+    one = students()
     top, old = "top-1", ("ancestral", "top-1")
     return {
         "benchmark": "sample",
@@ -182,6 +199,9 @@ def measure() -> dict[str, Any]:
             "one model, ancestral from eight": times["monolith"] / times["ancestral"],
             "one model, top-1 from eight with its router": times["monolith"] / times[top],
             "one model, full from eight": times["monolith"] / times["full"],
+            "one model, its student": one["monolith, 50 steps"] / one["student, 50 steps"],
+            "a student in 50 steps, few-step in 4": one["student, 50 steps"] / one["few-step, 4 steps"],
+            "a student in 50 steps, few-step in 1": one["student, 50 steps"] / one["few-step, 1 step"],
             "the papers' plain loop, top-1 from eight": times["naive"] / times[top],
             "diffusers' DiT pipeline with guidance": peer["diffusers"] / peer["atoll"],
             **{
@@ -194,6 +214,7 @@ def measure() -> dict[str, Any]:
         "detail": {
             "seconds per step of 64 samples": times,
             "seconds per step of 256 samples": more,
+            "seconds of 64 samples": one,
             "against diffusers, seconds per step of 64 guided samples": peer,
             "what bounds it": "matrix products; both do the same ones",
             "bytes of peak memory above the start": peak,
