@@ -93,6 +93,22 @@ def strategies() -> dict[str, float]:
     )
 
 
+def students() -> dict[str, float]:
+    """Seconds of a whole batch: the monolith, the student that took its place, and the one of few steps."""
+    one, dense = ensemble(1), Ensemble([awake(DiT(EXPERT, SHAPE), 1)], torch.ones(1), SHAPE)
+    flow_map = awake(DiT(EXPERT, SHAPE, steps=True), 2)
+    few = Ensemble([flow_map], torch.ones(1), SHAPE, maps=True)
+    return seconds(
+        {
+            "monolith, 50 steps": (lambda: one.sample(BATCH, steps=STEPS), 1),
+            "student, 50 steps": (lambda: dense.sample(BATCH, steps=STEPS), 1),
+            "few-step, 4 steps": (lambda: few.sample(BATCH, steps=4), 1),
+            "few-step, 1 step": (lambda: few.sample(BATCH, steps=1), 1),
+        },
+        repeats=3,
+    )
+
+
 def growth() -> dict[str, float]:
     actions: dict[str, tuple[Callable[[], Any], int]] = {}
     for clusters in (2, 8, 32):
@@ -182,7 +198,7 @@ def memory() -> dict[str, float]:
 
 def measure() -> dict[str, Any]:
     times, more, peer, peak = strategies(), growth(), against_diffusers(), memory()
-    both = ("ancestral", "top-1")
+    one, both = students(), ("ancestral", "top-1")
     return {
         "benchmark": "sample",
         "ratios": {
@@ -193,6 +209,9 @@ def measure() -> dict[str, Any]:
                 for name in both
             },
             "one model, full from eight": times[f"monolith, {BATCH}"] / times["full"],
+            "one model, its student": one["monolith, 50 steps"] / one["student, 50 steps"],
+            "a student in 50 steps, few-step in 4": one["student, 50 steps"] / one["few-step, 4 steps"],
+            "a student in 50 steps, few-step in 1": one["student, 50 steps"] / one["few-step, 1 step"],
             "the papers' plain loop, top-1 from eight": times["naive"] / times[f"top-1, {BATCH}"],
             "diffusers' DiT pipeline with guidance": peer["diffusers"] / peer["atoll"],
             **{
@@ -206,6 +225,7 @@ def measure() -> dict[str, Any]:
             "seconds per sample and step, batch 64": times,
             "seconds per sample and step by K, 1,024 samples, batch 32": more,
             "against diffusers, seconds per guided sample and step": peer,
+            "seconds of 64 samples": one,
             "what bounds it": "matrix products; both do the same ones",
             "bytes of peak memory above the start": peak,
             "threads": torch.get_num_threads(),

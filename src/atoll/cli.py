@@ -289,7 +289,7 @@ def sample(
     out = out or room.default_out(run_folder)
     with _bar(as_json) as progress:
         bar = _named(progress, "sample")
-        if room.is_expert(run_folder) and not room.is_student(run_folder):
+        if room.is_expert(run_folder):
             written = room.sample_expert(run_folder, out, label=label, progress=bar, **settings)
         else:
             opened = room.open_run(run_folder)

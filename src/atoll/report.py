@@ -84,7 +84,11 @@ def _loss_curves(run: Run) -> str:
         for index in range(run.config.partition.clusters):
             lines = read_lines(run.expert(index).path / "metrics.jsonl")
             _curve(axes[0], lines, PALETTE[index % len(PALETTE)], f"expert {index}")
-        axes[0].set(xlabel="step", ylabel="velocity loss", title="experts", yscale="log")
+        students = [stage for stage in (run.student, run.few_step) if stage.done]
+        for stage, line in zip(students, ("-", "--"), strict=False):
+            _curve(axes[0], read_lines(stage.path / "metrics.jsonl"), "#333333", stage.path.name, line)
+        title = "experts, and students in black" if students else "experts"
+        axes[0].set(xlabel="step", ylabel="velocity loss", title=title, yscale="log")
         if has_router:
             _curve(axes[1], read_lines(run.router.path / "metrics.jsonl"), "#333333", "router")
             axes[1].set(xlabel="step", ylabel="cross-entropy (nats)", title="router", ylim=(0, None))
@@ -94,10 +98,9 @@ def _loss_curves(run: Run) -> str:
     return svg[svg.index("<svg") :]
 
 
-def _curve(axes: Any, lines: Sequence[dict[str, Any]], colour: str, label: str) -> None:
-    axes.plot(
-        [line["step"] for line in lines], [line["loss"] for line in lines], color=colour, label=label, lw=1.2
-    )
+def _curve(axes: Any, lines: Sequence[dict[str, Any]], colour: str, label: str, style: str = "-") -> None:
+    steps, losses = [line["step"] for line in lines], [line["loss"] for line in lines]
+    axes.plot(steps, losses, color=colour, label=label, lw=1.2, ls=style)
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
@@ -112,9 +115,18 @@ def _facts(run: Run) -> list[tuple[str, str]]:
             f"width {config.expert.width}, depth {config.expert.depth}, {steps:,} steps of {batch}",
         ),
         ("training samples in all", f"{clusters * steps * batch:,}"),
+        *_distilled(run),
         ("sampled with", f"{config.sample.solver}, {config.sample.steps} steps, {config.sample.strategy}"),
         ("seed", str(config.seed)),
         ("made with", f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}"),
+    ]
+
+
+def _distilled(run: Run) -> list[tuple[str, str]]:
+    """The students that there are."""
+    stages = [stage for stage in (run.student, run.few_step) if stage.done]
+    return [
+        (stage.path.name, f"{stage.contents['steps']:,} steps, in {stage.path.name}/") for stage in stages
     ]
 
 

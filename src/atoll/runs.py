@@ -189,8 +189,9 @@ class Run:
         return self.stage("partition", f"cluster-{index:02d}")
 
     def expert(self, index: int) -> Stage:
-        """One expert."""
-        return self.stage("experts", f"{index:02d}")
+        """One expert; the folder of a student is a run whose only expert is the folder itself."""
+        whole = self.stage()
+        return whole if whole.done else self.stage("experts", f"{index:02d}")
 
     @property
     def router(self) -> Stage:

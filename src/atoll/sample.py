@@ -29,14 +29,10 @@ ENSEMBLE = "ensemble"
 """Where an exported folder has experts and router: a run without its data."""
 
 
-STUDENTS = {"student": "student", "few-step": "few-step"}
-"""The folders of a run that hold one model distilled from all, and what [sample] calls them."""
-
-
 def load_ensemble(path: Path, device: str | None = None, **settings: Any) -> Ensemble:
     """A finished run, exported or on the Hub or not, as one model; or a lone expert, as imported."""
     where = torch.device(device) if device else _best_device()
-    if is_expert(path) and not is_student(path):
+    if is_expert(path):
         network, blueprint = _network(Stage(path), where)
         return Ensemble(
             experts=[as_expert(network, blueprint.objective)],
@@ -46,14 +42,10 @@ def load_ensemble(path: Path, device: str | None = None, **settings: Any) -> Ens
             text=blueprint.text,
             maps=blueprint.steps,
         )
-    return ensemble_of(open_run(path), where, **settings)
-
-
-def ensemble_of(run: Run, where: torch.device, **settings: Any) -> Ensemble:
-    """A finished run as one model: all its experts, or the student that [sample] or the settings name."""
+    run = open_run(path)
     how = sampling_settings(run.config.sample, **settings)
     if how.model != "ensemble":
-        return _student(run, where, how, **settings)
+        return load_ensemble(student_folder(run, how.model), device, **{**settings, "model": "ensemble"})
     serving = _serving(run, how)
     blueprint = checkpoint.read_blueprint(run.expert(serving[0]).path / checkpoint.CONFIG)
     stages = [run.expert(index) for index in range(run.config.partition.clusters)]
@@ -71,45 +63,23 @@ def ensemble_of(run: Run, where: torch.device, **settings: Any) -> Ensemble:
         defaults=how if len(serving) == len(stages) else how.model_copy(update={"experts": tuple(serving)}),
         band=_band(run.router),
         vocabulary=vocabulary(run, str(where)),
-    )
-
-
-def _student(run: Run, where: torch.device, how: SampleConfig, **settings: Any) -> Ensemble:
-    """The one model that was distilled from all: an ensemble of one, which nobody needs to route."""
-    stage = run.student if how.model == "student" else run.few_step
-    if not stage.done:
-        raise RunError(f"{stage.path} is not trained yet; run `atoll student` on its recipe first")
-    network, blueprint = _network(stage, where)
-    few = run.config.student.few if run.config.student is not None else None
-    alone: dict[str, Any] = {"experts": None}
-    if blueprint.steps and few is not None and settings.get("steps") is None:
-        alone["steps"] = few.sample_steps
-    return Ensemble(
-        experts=[network],
-        priors=torch.ones(1, device=where),
-        shape=tuple(blueprint.shape),
-        classes=blueprint.classes,
-        text=blueprint.text,
-        defaults=how.model_copy(update=alone),
-        vocabulary=vocabulary(run, str(where)),
         maps=blueprint.steps,
     )
+
+
+def student_folder(run: Run, model: str) -> Path:
+    """The folder of a run's student, which is a run of one expert itself."""
+    stage = run.student if model == "student" else run.few_step
+    if not stage.done:
+        raise RunError(f"{stage.path} is not trained yet; run `atoll student` on its recipe first")
+    return stage.path
 
 
 def open_run(path: Path) -> Run:
     """The run in a folder, also where it lies in an exported folder or on the Hub (`hub:owner/name`)."""
     if str(path).startswith(HUB):
         path = _download(str(path).removeprefix(HUB))
-    if is_student(path):
-        run = Run.open(path.parent)
-        sample = run.config.sample.model_copy(update={"model": STUDENTS[path.name]})
-        return Run(run.path, run.config.model_copy(update={"sample": sample}))
     return Run.open(path / ENSEMBLE if (path / INDEX).is_file() else path)
-
-
-def is_student(path: Path) -> bool:
-    """Whether a folder is the student of the run around it."""
-    return path.name in STUDENTS and is_expert(path) and (path.parent / "resolved.json").is_file()
 
 
 def exported_folder(name: str | Path) -> Path:
@@ -202,8 +172,9 @@ def _band(router: Stage) -> routing.Band:
 
 
 def is_expert(path: Path) -> bool:
-    """Whether a folder holds one expert rather than a run."""
-    return (path / checkpoint.CONFIG).is_file() and (path / checkpoint.WEIGHTS).is_file()
+    """Whether a folder holds one expert and does not know of what run."""
+    here = [(path / name).is_file() for name in (checkpoint.CONFIG, checkpoint.WEIGHTS, "resolved.json")]
+    return here == [True, True, False]
 
 
 def contents_of(run: Run) -> dict[str, Any]:
@@ -239,7 +210,7 @@ def sample(
 
     Pictures are written batch by batch; whoever is interrupted keeps those that are finished.
     """
-    ensemble = ensemble_of(run, _best_device(), **settings)
+    ensemble = load_ensemble(run.path, **settings)
     return _sample_to(ensemble, contents_of(run), out, label, prompt, progress)
 
 

@@ -174,7 +174,13 @@ def test_a_student_is_an_ordinary_model(taught, tmp_path):
     by_path, by_name = one.sample(4), sample.load_ensemble(run.path, model="student").sample(4)
     assert torch.equal(by_path, by_name)
     assert not torch.equal(by_path, atoll.load(run.path).sample(4))
-    written = sample.sample(sample.open_run(run.path / "student"), tmp_path / "o", num=4)
+    inner = Run.open(run.path / "student")
+    assert inner.config.partition.clusters == 1
+    assert inner.config.expert.width == run.config.student.width
+    assert inner.data.digest == run.data.digest
+    assert inner.partition.contents["sizes"] == [sum(run.partition.contents["sizes"])]
+    assert run.student.contents["taught_by"] == 3
+    written = sample.sample(inner, tmp_path / "o", num=4)
     assert (tmp_path / "o" / "grid.png").is_file() and written["experts"] == [0] * 4
     with pytest.raises(RunError, match="atoll student"):
         sample.load_ensemble(run.path, model="few-step")

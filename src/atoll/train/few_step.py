@@ -52,7 +52,9 @@ def few_step(run: Run, *, start_over: bool = False) -> Stage:
     before: Stage | None = None
     for course in _courses(run, few):
         made_from = _inputs(run, course, clusters, before)
-        before = jobs.trained(course.stage, made_from, partial(_task, run, course, clusters, before))
+        build = partial(_task, run, course, clusters, before)
+        describe = partial(student.as_run, run, course.stage, few.sample_steps)
+        before = jobs.trained(course.stage, made_from, build, measure=describe)
     return run.few_step
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from atoll.config import StudentConfig, Teacher
+from atoll.config import ExpertConfig, NetworkConfig, StudentConfig, Teacher, TrainConfig
 from atoll.data.store import Batch, Reader
 from atoll.errors import ConfigError
 from atoll.flow import draws, maps, path
@@ -16,7 +17,7 @@ from atoll.models.ensemble import Ensemble
 from atoll.models.expert import as_expert
 from atoll.models.roster import Roster
 from atoll.models.teaching import Lesson, Teachers
-from atoll.runs import Run, Stage, digest
+from atoll.runs import DONE, Run, Stage, digest, write_json
 from atoll.train import drawn as drawing
 from atoll.train import hardware, jobs, loop
 from atoll.train.island import Island
@@ -28,7 +29,43 @@ def dense(run: Run, *, start_over: bool = False) -> Stage:
     """Train the dense student on all clusters."""
     clusters = clusters_of(run)
     build = partial(_task, run, run.student, clusters, settings(run))
-    return jobs.trained(run.student, inputs(run, clusters), build, start_over=start_over)
+    describe = partial(as_run, run, run.student, None)
+    return jobs.trained(run.student, inputs(run, clusters), build, start_over=start_over, measure=describe)
+
+
+def as_run(run: Run, stage: Stage, steps: int | None, blueprint: checkpoint.Blueprint) -> dict[str, Any]:
+    """Make the folder of a student a run of one expert, so that it samples, is judged and exported as one.
+
+    `steps` are those that it is sampled with, if they are not the recipe's.
+    """
+    config, own, about = run.config, settings(run), run.partition.contents
+    network = {key: getattr(own, key) for key in NetworkConfig.model_fields}
+    training = {key: getattr(own, key) for key in TrainConfig.model_fields}
+    sample: dict[str, Any] = {"model": "ensemble", "experts": None}
+    if steps is not None:
+        sample["steps"] = steps
+    together = {"clusters": 1, "method": "random", "file": None, "like": None}
+    one = config.model_copy(
+        update={
+            "name": f"{config.name}-{stage.path.name}",
+            "partition": config.partition.model_copy(update=together),
+            "expert": ExpertConfig.model_validate({**network, **training, "steps": max(1, own.steps)}),
+            "sample": config.sample.model_copy(update=sample),
+            "student": None,
+        }
+    )
+    whole = {"clusters": 1, "sizes": [sum(about["sizes"])], "priors": [1.0]}
+    contents = {
+        key: value for key, value in about.items() if key not in ("digests", "margins", "nmi", "labels")
+    }
+    write_json(
+        stage.path / "partition" / DONE, {"made_from": {}, "files": {}, "contents": {**contents, **whole}}
+    )
+    write_json(stage.path / "resolved.json", one.model_dump(mode="json"))
+    data = stage.path / "data"
+    if not data.is_symlink():
+        data.symlink_to(Path("..") / "data")
+    return {"taught_by": config.partition.clusters}
 
 
 def settings(run: Run) -> StudentConfig:
