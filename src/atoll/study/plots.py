@@ -4,7 +4,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atoll.gallery import PALETTE
+from atoll.provenance import PALETTE
 from atoll.study.design import BUDGET, CLUSTERS
 from atoll.study.tables import heading, said
 
