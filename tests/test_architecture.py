@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "provenance": {"models"},
     "gallery": {"config", "runs", "models", "data", "provenance", "errors"},
     "sample": {"config", "runs", "flow", "models", "data", "gallery", "errors"},
+    "evaluate": {"config", "runs", "flow", "models", "data", "train", "gallery", "sample", "plan", "errors"},
     "export": {"config", "runs", "models", "data", "gallery", "sample", "errors"},
     "pipeline": {"runs", "gallery", "models", "sample", "errors"},
     "plan": {"config", "errors"},

@@ -10,6 +10,7 @@ from atoll.train import jobs
 
 COMMANDS = [
     "doctor",
+    "evaluate",
     "expert",
     "export",
     "import",

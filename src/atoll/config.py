@@ -348,6 +348,24 @@ class SampleConfig(Section):
     """What to do about an expert that is missing or damaged: stop, or serve with the rest."""
 
 
+class EvaluateConfig(Section):
+    """What `atoll evaluate` measures."""
+
+    num: int = Field(1000, ge=8)
+    """Samples that are drawn and judged."""
+    features: tuple[str, ...] = Field((), strict=False)
+    """What distances are measured on: `classifier` (trained on the data's labels), `pixels`, `inception` for
+    the reference FID, any vision model of transformers; by default the classifier if there are labels."""
+    strategies: tuple[str, ...] = Field((), strict=False)
+    """Strategies to compare; by default the one of [sample]."""
+    reference: int = Field(50_000, ge=16)
+    """At most so many real samples are compared with."""
+    neighbours: int = Field(3, ge=1)
+    """Of precision and recall."""
+    bootstrap: int = Field(100, ge=2)
+    """Resamples behind every interval."""
+
+
 class LaunchConfig(Section):
     """How jobs share the machine."""
 
@@ -386,6 +404,7 @@ class RunConfig(Section):
     expert: ExpertConfig = ExpertConfig()
     router: RouterConfig = RouterConfig()
     sample: SampleConfig = SampleConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
     launch: LaunchConfig = LaunchConfig()
     plan: PlanConfig = PlanConfig()
 
@@ -430,6 +449,16 @@ def assignments(overrides: Iterable[str]) -> dict[str, Any]:
     for override in overrides:
         _assign(tree, override)
     return tree
+
+
+def merged(tree: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A tree with the values of another put in their places."""
+    result = dict(tree)
+    for key, value in changes.items():
+        inner = result.get(key)
+        deeper = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        result[key] = merged(inner or {}, value) if deeper else value
+    return result
 
 
 def validate(tree: Mapping[str, Any], origin: str) -> RunConfig:
