@@ -24,6 +24,8 @@ MAY_IMPORT = {
     "gallery": {"config", "runs", "models", "data", "provenance", "errors"},
     "sample": {"config", "runs", "flow", "models", "data", "gallery", "errors"},
     "evaluate": {"config", "runs", "flow", "models", "data", "train", "gallery", "sample", "plan", "errors"},
+    "study": {"config", "runs", "models", "data", "train", "gallery", "sample", "evaluate", "plan"}
+    | {"launch", "errors"},
     "export": {"config", "runs", "models", "data", "gallery", "sample", "errors"},
     "pipeline": {"runs", "gallery", "models", "sample", "errors"},
     "plan": {"config", "errors"},

@@ -276,6 +276,43 @@ def evaluate(
 
 
 @app.command()
+def study(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="STUDY", help="A TOML file with a recipe and axes; see recipes/studies/."),
+    ],
+    overrides: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the study, or of all its recipes."),
+    ] = [],  # noqa: B006
+    only: Annotated[str | None, typer.Option(hidden=True)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Many runs, one table: every combination of the axes, with the monolith at equal FLOPs beside it."""
+    from atoll.launch import local
+    from atoll.launch.table import watching
+    from atoll.study import cells as room
+    from atoll.study import design, results
+
+    shop = room.Workshop(design.load(path, overrides))
+    if only is not None:
+        room.work(shop, shop.cells(), only)
+        return
+    with _bar(as_json) as progress:
+        cells = shop.cells(progress)
+        jobs = room.trainings(shop, cells)
+        if jobs:
+            room.prepare(shop, cells, progress)
+    try:
+        if jobs:
+            with watching(as_json) as watch:
+                local.run_jobs(jobs, shop.study.base_run.launch, watch)
+    finally:
+        written = results.write(shop, cells)
+    _tell(as_json, written, f"Wrote {written['table']}")
+
+
+@app.command()
 def export(
     run_folder: RunFolder,
     target: Annotated[
