@@ -314,8 +314,9 @@ def evaluate(
     opened = Run.open(run_folder).changed(overrides)
     with _bar(as_json) as progress:
         found = evaluation.evaluate(opened, progress=_named(progress, "sample"))
-    wrote = f"Wrote {opened.path / 'evaluation' / evaluation.FILE}"
-    _tell(as_json, found, f"{measure.table(list(found['strategies'].items()))}\n{wrote}")
+    said = [measure.table(list(found["strategies"].items()))]
+    said += [evaluation.routing_table(found["routing"])] if "routing" in found else []
+    _tell(as_json, found, "\n".join([*said, f"Wrote {opened.path / 'evaluation' / evaluation.FILE}"]))
 
 
 @app.command()

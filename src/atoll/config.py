@@ -475,6 +475,14 @@ class EvaluateConfig(Section):
     """Of precision and recall."""
     bootstrap: int = Field(100, ge=2)
     """Resamples behind every interval."""
+    routing: int = Field(256, ge=0)
+    """Real samples on which router and experts are examined at ten times; 0 leaves it out."""
+    monolith: str | None = None
+    """Folder of a finished run of one cluster whose pictures of the same noise are compared."""
+    lpips: str | None = None
+    """LPIPS's AlexNet as .npz, a file or `hub:owner/name`: how different pictures of one prompt are."""
+    clip: str | None = None
+    """A CLIP of transformers: whether pictures show what their prompt says."""
 
 
 class LaunchConfig(Section):

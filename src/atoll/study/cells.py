@@ -10,6 +10,7 @@ from typing import Any
 from atoll import plan
 from atoll.config import EvaluateConfig, SampleConfig
 from atoll.data import encode, partition
+from atoll.evaluate import routing
 from atoll.evaluate.measure import Judge, sample_and_judge
 from atoll.launch.local import Job
 from atoll.runs import Run, Stage, digest, read_lines, runs_folder, write_json
@@ -65,6 +66,18 @@ class Workshop:
         """Where the numbers of a cell are."""
         return self.shared / cell.training / "cells" / f"{cell.id}.json"
 
+    def examined(self, cell: Cell) -> Path | None:
+        """Where router and experts of a cell's training are looked at by time, if the study asks for it."""
+        wanted = cell.config.evaluate.routing
+        if not wanted or cell.config.partition.clusters == 1:
+            return None
+        return self.shared / cell.training / "cells" / f"routing-{wanted}.json"
+
+    def done(self, cell: Cell) -> bool:
+        """Whether there is nothing left to do for a cell."""
+        examined = self.examined(cell)
+        return self.result(cell).is_file() and (examined is None or examined.is_file())
+
     def cells(self, progress: Progress | None = None) -> list[Cell]:
         """All cells of the study; what they need to know of the data is made first."""
         return unfold(self.study, self.data(progress).contents)
@@ -103,7 +116,7 @@ def trainings(shop: Workshop, cells: Sequence[Cell]) -> list[Training]:
     """A job for every distinct training that has a cell without numbers."""
     found: dict[str, Training] = {}
     for cell in cells:
-        if shop.result(cell).is_file() or cell.training in found:
+        if shop.done(cell) or cell.training in found:
             continue
         config = cell.config
         clusters = config.partition.clusters
@@ -132,7 +145,7 @@ def _title(cell: Cell) -> str:
 
 def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
     """Train what these cells share, and judge each of them that has no numbers yet."""
-    mine = [cell for cell in cells if cell.training == training and not shop.result(cell).is_file()]
+    mine = [cell for cell in cells if cell.training == training and not shop.done(cell)]
     if not mine:
         return
     run = shop.run(mine[0])
@@ -146,7 +159,12 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
     trained = time.monotonic() - since
     judges: dict[EvaluateConfig, Judge] = {}
     known = shop.data().contents
+    examined = shop.examined(mine[0])
+    if examined is not None and not examined.is_file():
+        write_json(examined, routing.examine(load_ensemble(run.path), run, mine[0].config.evaluate.routing))
     for cell in mine:
+        if shop.result(cell).is_file():
+            continue
         how = cell.config.evaluate
         judge = judges.setdefault(how, Judge(Run(run.path, cell.config), how))
         settings = _sampling(cell.config.sample)

@@ -17,8 +17,8 @@ from atoll.runs import digest
 CLUSTERS, STRATEGY, SEED, BUDGET = "partition.clusters", "sample.strategy", "seed", "budget"
 OF_ENSEMBLES = ("partition.", "router.", STRATEGY, "sample.temperature", "expert.override")
 """Axes that say something of experts and router only: the monolith is the same along them."""
-OF_SAMPLING = ("sample", "evaluate")
-"""Sections that a training does not depend on."""
+OF_TRAINING = ("seed", "data", "encode", "partition", "condition", "expert", "router")
+"""What a training depends on."""
 
 
 class BudgetConfig(Section):
@@ -60,19 +60,23 @@ class Cell:
 
     @property
     def training(self) -> str:
-        """A name for what is trained: equal for cells that differ in sampling only."""
-        tree = self.config.model_dump(mode="json", exclude={*OF_SAMPLING, "name", "launch", "plan"})
+        """A name for what is trained: equal for cells that differ in sampling only.
+
+        What stands at its default is left out, so that a new key does not make all trainings new.
+        """
+        tree = self.config.model_dump(mode="json", include=set(OF_TRAINING), exclude_defaults=True)
         for job in ("expert", "router"):
             for key in type(getattr(self.config, job)).OPERATION:
-                tree[job].pop(key)
+                tree.get(job, {}).pop(key, None)
         if self.config.partition.clusters == 1:
-            tree.pop("router")
+            tree.pop("router", None)
         return digest(tree)[:12]
 
     @property
     def id(self) -> str:
         """A name for the cell: equal for cells of several studies that are the same."""
-        tree = self.config.model_dump(mode="json", include=set(OF_SAMPLING))
+        tree = self.config.model_dump(mode="json", include={"sample", "evaluate"}, exclude_defaults=True)
+        tree.get("evaluate", {}).pop("routing", None)  # of a training, not of a cell
         return digest([self.training, tree])[:12]
 
     @property
@@ -118,7 +122,9 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Study:
         where = ".".join(str(part) for part in problem["loc"])
         raise ConfigError(f"{path}: '{where}': {problem['msg'].lower()}") from None
     recipe = _toml(path.parent / config.recipe, "no such recipe; 'recipe' is a path from the study's file")
-    study = Study(config, merged(recipe, config.set), path, said)
+    # Router and experts are looked at by time only where a study asks for it.
+    base = merged({"evaluate": {"routing": 0}}, merged(recipe, config.set))
+    study = Study(config, base, path, said)
     _ = study.base_run  # a mistake shows before anything is done
     return study
 

@@ -36,6 +36,7 @@ def write(shop: Workshop, cells: Sequence[Cell]) -> dict[str, Any]:
     rows, config = collect(shop, cells), shop.study.config
     lines = tables.groups(rows)
     distance = next(iter(rows[0]["features"].values()))["distance"] if rows else "distance"
+    examined = _examined(shop, cells)
     found = {
         "study": config.name,
         "cells": len(cells),
@@ -43,12 +44,25 @@ def write(shop: Workshop, cells: Sequence[Cell]) -> dict[str, Any]:
         "best": tables.headline(lines),
         "table": str(shop.folder / "study.md"),
     }
-    write_json(shop.folder / "study.json", {**found, "lines": lines, "rows": rows})
+    written = {**found, "lines": lines, "rows": rows, "routing": examined}
+    write_json(shop.folder / "study.json", written)
     _write(shop.folder / "study.csv", tables.comma_separated(rows))
-    _write(shop.folder / "study.md", tables.markdown(config.name, config.question, lines, distance))
+    text = tables.markdown(config.name, config.question, lines, distance)
+    _write(shop.folder / "study.md", text + tables.routing(examined))
     for name, picture in plots.plots(lines, distance).items():
         _write(shop.folder / f"{name}.svg", picture)
     return found
+
+
+def _examined(shop: Workshop, cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """Router and experts by time, of every training where they were looked at."""
+    found = {}
+    for cell in cells:
+        path = shop.examined(cell)
+        if path is not None and path.is_file() and cell.training not in found:
+            values = {key: value for key, value in cell.values.items() if not key.startswith("sample.")}
+            found[cell.training] = {"values": values, **read_json(path)}
+    return list(found.values())
 
 
 def _write(path: Path, text: str) -> None:

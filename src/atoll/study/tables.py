@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atoll.evaluate.intervals import over_repetitions
+from atoll.evaluate.routing import predicts
 from atoll.study.design import BUDGET, CLUSTERS, SEED
 
 Row = Mapping[str, Any]
@@ -210,6 +211,28 @@ def comma_separated(rows: Sequence[Row]) -> str:
 def said_plainly(value: Any) -> Any:
     """A value of an axis for programs."""
     return value if isinstance(value, (int, float, str)) or value is None else json.dumps(value)
+
+
+def routing(examined: Sequence[Row]) -> str:
+    """Entropy, accuracy and what top-1 loses, by time; and whether the one predicts the other."""
+    if not examined:
+        return ""
+    keys = [key for key in varying(examined) if key != SEED]
+    columns = ("accuracy", "calibration", "entropy", "own", "others", "full", "top-1", "greedy")
+    head = [*map(heading, keys), "t", *columns]
+    text = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for each in examined:
+        for row in each["times"]:
+            cells = [*(said(each["values"].get(key)) for key in keys), f"{row['t']:.2f}"]
+            text.append("| " + " | ".join([*cells, *(f"{row[name]:.4f}" for name in columns)]) + " |")
+    found = predicts(examined)
+    sentence = "" if found is None else f" Rank correlation of entropy and greedy over all rows: {found:.2f}."
+    note = (
+        "Router and experts on real samples at each time: accuracy, calibration error and entropy (as a "
+        "share of its maximum) of the router; velocity loss of the samples' own expert, of the others, of "
+        f"the whole mixture and of top-1; greedy is what top-1 loses against the whole mixture.{sentence}"
+    )
+    return "\n## By time\n\n" + "\n".join(text) + f"\n\n{note}\n"
 
 
 def headline(lines: Sequence[Row]) -> dict[str, Any] | None:
