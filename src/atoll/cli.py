@@ -388,6 +388,10 @@ def evaluate(
     opened = Run.open(run_folder).changed(overrides)
     with _bar(as_json) as progress:
         found = evaluation.evaluate(opened, progress=_named(progress, "sample"))
+    if (opened.path / "samples" / "samples.json").is_file():
+        from atoll import report
+
+        report.write_report(Run.open(run_folder), opened.path / "samples")
     said = [measure.table(list(found["strategies"].items()))]
     said += [evaluation.routing_table(found["routing"])] if "routing" in found else []
     _tell(as_json, found, "\n".join([*said, f"Wrote {opened.path / 'evaluation' / evaluation.FILE}"]))
@@ -427,7 +431,8 @@ def study(
                 local.run_jobs(jobs, shop.study.base_run.launch, watch)
     finally:
         written = results.write(shop, cells)
-    _tell(as_json, written, f"Wrote {written['table']}")
+    page = f"\nOpen {Path(written['report']).resolve().as_uri()}" if "report" in written else ""
+    _tell(as_json, written, f"Wrote {written['table']}{page}")
 
 
 @app.command()

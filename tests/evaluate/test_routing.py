@@ -24,6 +24,13 @@ def test_a_router_by_hand():
     assert found["cross_entropy"] == pytest.approx(-math.log(0.85 * 0.35 * 0.75 * 1.0) / 4)
 
 
+def test_what_each_cluster_is_given():
+    posterior = torch.tensor([[0.8, 0.2, 0.0], [0.6, 0.4, 0.0], [0.3, 0.7, 0.0]])
+    found = routing.router_facts(posterior, torch.tensor([0, 0, 1]))["own_probability"]
+    assert found[:2] == pytest.approx([0.7, 0.7])
+    assert found[2] is None
+
+
 def test_confident_and_right_half_of_the_time_is_badly_calibrated():
     found = routing.router_facts(torch.tensor([[0.99, 0.01]] * 10), torch.tensor([0, 1] * 5))
     assert found["calibration"] == pytest.approx(0.49)

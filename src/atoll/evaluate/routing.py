@@ -85,7 +85,7 @@ def _errors(v: Tensor, posterior: Tensor, target: Tensor) -> Tensor:
     return (every - target).square().flatten(2).mean(2).T
 
 
-def router_facts(posterior: Tensor, cluster: Tensor) -> dict[str, float]:
+def router_facts(posterior: Tensor, cluster: Tensor) -> dict[str, Any]:
     """Accuracy, expected calibration error (Guo et al. 2017, eq. 3), entropy as a share of its maximum."""
     p = posterior.double()
     confidence, choice = p.max(1)
@@ -93,12 +93,14 @@ def router_facts(posterior: Tensor, cluster: Tensor) -> dict[str, float]:
     bins = (confidence * CONFIDENCES).long().clamp(max=CONFIDENCES - 1)
     gap = torch.zeros(CONFIDENCES, dtype=torch.float64).index_add_(0, bins, right - confidence)
     entropy = -torch.special.xlogy(p, p).sum(1).mean() / math.log(max(2, p.shape[1]))
-    likelihood = p.gather(1, cluster[:, None]).clamp(min=1e-12).log()
+    own = p.gather(1, cluster[:, None])[:, 0]
+    by_cluster = [own[cluster == k] for k in range(p.shape[1])]
     return {
         "accuracy": float(right.mean()),
         "calibration": float(gap.abs().sum() / len(p)),
         "entropy": float(entropy),
-        "cross_entropy": float(-likelihood.mean()),
+        "cross_entropy": float(-own.clamp(min=1e-12).log().mean()),
+        "own_probability": [float(rows.mean()) if len(rows) else None for rows in by_cluster],
     }
 
 

@@ -1,12 +1,12 @@
 """A study in pictures: distance against training FLOPs, number of experts, and inference FLOPs."""
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from atoll.drawing import drawn
 from atoll.provenance import PALETTE
 from atoll.study.design import BUDGET, CLUSTERS
-from atoll.study.tables import heading, said
+from atoll.study.tables import heading, said, varying
 
 Row = Mapping[str, Any]
 
@@ -30,42 +30,57 @@ def _across(line: Row, key: str) -> float:
 
 
 def _plot(lines: Sequence[Row], across: str, label: str, axis: str, distance: str) -> str:
-    import matplotlib as mpl  # noqa: PLC0415 - slow to import, and only needed here
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    with mpl.rc_context(
-        {"svg.hashsalt": "atoll", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
-    ):
-        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-        axes = figure.subplots()
+    def draw(axes: Any) -> None:
         for number, (name, curve) in enumerate(_curves(lines, across, axis).items()):
-            x = [_across(line, across) for line in curve]
-            y = [line["distance"]["value"] for line in curve]
-            error = [_half(line) for line in curve]
-            colour = "#1c2833" if name.startswith("monolith") else PALETTE[number % len(PALETTE)]
             axes.errorbar(
-                x,
-                y,
-                yerr=error,
-                color=colour,
+                [_across(line, across) for line in curve],
+                [line["distance"]["value"] for line in curve],
+                yerr=[_half(line) for line in curve],
+                color="#1c2833" if name.startswith("monolith") else PALETTE[number % len(PALETTE)],
                 label=name,
-                marker="o",
-                ms=4,
-                lw=1.3,
-                capsize=2,
-                elinewidth=0.8,
+                **{"marker": "o", "ms": 4, "lw": 1.3, "capsize": 2, "elinewidth": 0.8},
             )
-        scale = "log" if across != "clusters" else "linear"
-        axes.set(xlabel=label, ylabel=distance, xscale=scale, ylim=(0, None))
+        axes.set(xlabel=label, ylabel=distance, xscale="log", ylim=(0, None))
         if across == "clusters":
             axes.set_xscale("log", base=2)
             ticks = sorted({_across(line, across) for line in lines})
             axes.set_xticks(ticks, [f"{tick:.0f}" for tick in ticks])
         axes.legend(frameon=False, fontsize=8)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-    svg = text.getvalue()
-    return svg[svg.index("<svg") :]
+
+    return drawn(draw, (6.0, 3.6))
+
+
+def by_time(examined: Sequence[Row]) -> list[str]:
+    """The router's entropy, and what top-1 loses, against the time; and the one against the other."""
+    names = _names(examined)
+
+    def against_time(key: str, label: str) -> str:
+        def draw(axes: Any) -> None:
+            for number, (name, each) in enumerate(zip(names, examined, strict=True)):
+                rows = each["times"]
+                ink = PALETTE[number % len(PALETTE)]
+                axes.plot(
+                    [row["t"] for row in rows], [row[key] for row in rows], color=ink, lw=1.4, label=name
+                )
+            axes.set(xlabel="t", ylabel=label)
+            axes.legend(frameon=False, fontsize=8)
+
+        return drawn(draw)
+
+    def together(axes: Any) -> None:
+        for number, each in enumerate(examined):
+            rows = each["times"]
+            ink = PALETTE[number % len(PALETTE)]
+            axes.scatter([row["entropy"] for row in rows], [row["greedy"] for row in rows], color=ink, s=14)
+        axes.set(xlabel="entropy of the router", ylabel="loss of top-1 above the mixture's")
+
+    greedy = "loss of top-1 above the mixture's"
+    return [against_time("entropy", "entropy of the router"), against_time("greedy", greedy), drawn(together)]
+
+
+def _names(examined: Sequence[Row]) -> list[str]:
+    keys = varying(examined)
+    return [", ".join(f"{heading(key)} {said(each['values'].get(key))}" for key in keys) for each in examined]
 
 
 def _half(line: Row) -> float:

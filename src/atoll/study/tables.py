@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from atoll.evaluate.intervals import over_repetitions
 from atoll.evaluate.routing import predicts
@@ -84,14 +84,20 @@ def heading(key: str) -> str:
     return {CLUSTERS: "clusters", BUDGET: "budget (samples)"}.get(key, key.rsplit(".", 1)[-1])
 
 
-def markdown(name: str, question: str, lines: Sequence[Row], distance: str) -> str:
-    """The table of a study."""
-    if not lines:
-        return f"# {name}\n\n{question}\n\nNo cell is finished yet.\n"
-    keys = [key for key in varying(lines) if key != "sample.strategy"]
-    head = ["", *map(heading, keys), "strategy", "training FLOPs", "FLOPs per sample", distance, "monolith's"]
-    head += ["precision", "recall", "divergence of classes", "copies"]
-    text = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+class Table(NamedTuple):
+    """A table of words and numbers, whatever it is written in."""
+
+    head: list[str]
+    body: list[list[str]]
+    note: str
+
+
+def of_lines(lines: Sequence[Row], distance: str) -> Table:
+    """The table of a study; its first columns, as many as axes and two, are words."""
+    keys = word_columns(lines)
+    head = ["", *map(heading, keys), "strategy", "training FLOPs", "FLOPs per sample", distance]
+    head += ["against the monolith", "precision", "recall", "divergence of classes", "copies"]
+    body = []
     for line in lines:
         cells = ["monolith" if line["monolith"] else "experts"]
         cells += [said(line["values"].get(key)) for key in keys]
@@ -100,17 +106,38 @@ def markdown(name: str, question: str, lines: Sequence[Row], distance: str) -> s
         cells += [spread(line["distance"]), "" if line["monolith"] else percent(line["change"])]
         cells += [f"{line[key]['value']:.3f}" for key in ("precision", "recall")]
         cells += ["" if line["classes"] is None else f"{line['classes']:.4f}", f"{line['copies']:.2%}"]
-        text.append("| " + " | ".join(cells) + " |")
+        body.append(cells)
     seeds, num = max(line["seeds"] for line in lines), lines[0]["num"]
     floor = sum(line["floor"] for line in lines) / len(lines)
+    interval = "with the 95 % interval of Student's t" if seeds > 1 else "without an interval"
     note = (
-        f"Mean over {seeds} seed{'s' if seeds > 1 else ''} with the 95 % interval of Student's t; "
-        f"{num:,} samples a cell. Floor, the distance between two halves of the data at as many samples: "
-        f"{floor:.3g}. Training FLOPs count the router's; \"monolith's\" is the change against the monolith "
-        "with the same seed and budget."
+        f"Mean over {seeds} seed{'s' if seeds > 1 else ''}, {interval}; {num:,} samples a cell. The floor, "
+        f"which two halves of the data give at as many samples, is {floor:.3g}. Training FLOPs count the "
+        "router's; each ensemble is compared with the monolith of the same seed and budget."
     )
-    parts = [f"# {name}", question, "\n".join(text), note, *reached(lines)]
+    return Table(head, body, note)
+
+
+def word_columns(lines: Sequence[Row]) -> list[str]:
+    """The axes that have a column."""
+    return [key for key in varying(lines) if key != "sample.strategy"]
+
+
+def markdown(name: str, question: str, lines: Sequence[Row], distance: str, examined: Sequence[Row]) -> str:
+    """All tables of a study."""
+    if not lines:
+        return f"# {name}\n\n{question}\n\nNo cell is finished yet.\n"
+    table = of_lines(lines, distance)
+    parts = [f"# {name}", question, _written(table), table.note, "\n".join(f"- {s}" for s in reached(lines))]
+    if examined:
+        times = by_time(examined)
+        parts += ["## By time", _written(times), times.note]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _written(table: Table) -> str:
+    rows = ["| " + " | ".join(row) + " |" for row in (table.head, *table.body)]
+    return "\n".join([rows[0], "|---" * len(table.head) + "|", *rows[1:]])
 
 
 def spread(number: Mapping[str, Any] | None) -> str:
@@ -166,8 +193,8 @@ def reached(lines: Sequence[Row]) -> list[str]:
         name = ", ".join(f"{heading(k)} {v}" for k, v in key) or "experts"
         share = "never" if math.isinf(spent) else f"with {spent / whole:.2f} of the compute"
         at_most = " or less" if spent == kind[0]["training_flops"] else ""
-        found.append(f"- {name}: the monolith's final distance of {goal:.2f} is reached {share}{at_most}.")
-    return ["\n".join(found)] if found else []
+        found.append(f"{name}: the monolith's final distance of {goal:.2f} is reached {share}{at_most}.")
+    return found
 
 
 def _kinds(lines: Sequence[Row]) -> dict[tuple[tuple[str, str], ...], list[Row]]:
@@ -213,18 +240,16 @@ def said_plainly(value: Any) -> Any:
     return value if isinstance(value, (int, float, str)) or value is None else json.dumps(value)
 
 
-def routing(examined: Sequence[Row]) -> str:
+def by_time(examined: Sequence[Row]) -> Table:
     """Entropy, accuracy and what top-1 loses, by time; and whether the one predicts the other."""
-    if not examined:
-        return ""
     keys = [key for key in varying(examined) if key != SEED]
     columns = ("accuracy", "calibration", "entropy", "own", "others", "full", "top-1", "greedy")
-    head = [*map(heading, keys), "t", *columns]
-    text = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for each in examined:
-        for row in each["times"]:
-            cells = [*(said(each["values"].get(key)) for key in keys), f"{row['t']:.2f}"]
-            text.append("| " + " | ".join([*cells, *(f"{row[name]:.4f}" for name in columns)]) + " |")
+    body = [
+        [*(said(each["values"].get(key)) for key in keys), f"{row['t']:.2f}"]
+        + [f"{row[name]:.4f}" for name in columns]
+        for each in examined
+        for row in each["times"]
+    ]
     found = predicts(examined)
     sentence = "" if found is None else f" Rank correlation of entropy and greedy over all rows: {found:.2f}."
     note = (
@@ -232,7 +257,7 @@ def routing(examined: Sequence[Row]) -> str:
         "share of its maximum) of the router; velocity loss of the samples' own expert, of the others, of "
         f"the whole mixture and of top-1; greedy is what top-1 loses against the whole mixture.{sentence}"
     )
-    return "\n## By time\n\n" + "\n".join(text) + f"\n\n{note}\n"
+    return Table([*map(heading, keys), "t", *columns], body, note)
 
 
 def headline(lines: Sequence[Row]) -> dict[str, Any] | None:
