@@ -5,7 +5,6 @@ import contextlib
 import hashlib
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from atoll.data.rules import PIXEL_DIMENSIONS, FeatureRule
 from atoll.data.samples import Sample
 from atoll.data.sources import EMBEDDED
 from atoll.runs import Run
+from benchmarks._memory import peak_memory
 
 ROWS, WIDTH, CENTRES, ITERATIONS = 200_000, 384, 1024, 10
 ROUNDS = 3
@@ -227,7 +227,7 @@ def stream(folder: str) -> None:
     run = Run(Path(folder), RunConfig(name="synthetic"))
     with stopwatch() as spent:
         sizes = partition(run).contents["sizes"]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = peak_memory()
     print(json.dumps({**spent, "peak bytes": peak, "sizes": sizes}))
 
 

@@ -10,6 +10,7 @@ from atoll.train import jobs
 
 COMMANDS = [
     "doctor",
+    "evaluate",
     "expert",
     "export",
     "import",
@@ -227,6 +228,19 @@ def test_any_setting_of_sampling_can_be_set(finished, tmp_path):
     assert "unknown sampling setting residnt" in one_line(
         atoll("sample", finished.path, "--set", "residnt=1", "--out", tmp_path / "p")
     )
+
+
+def test_sample_tells_the_strategy_and_why(finished, tmp_path):
+    said = atoll("sample", finished.path, "--num", 2, "--steps", 2, "--out", tmp_path / "o", check=0).stdout
+    assert said.startswith("Strategy ancestral (auto: ")
+    said = atoll(
+        *("sample", finished.path, "--num", 2, "--steps", 2, "--strategy", "top-1", "--out", tmp_path / "p"),
+        check=0,
+    ).stdout
+    assert said.splitlines()[0] == "Strategy top-1"
+    record = json.loads((tmp_path / "p" / "samples.json").read_text())
+    assert record["strategy"] == "top-1"
+    assert record["certainty"] is None
 
 
 def test_student_distils_and_its_samples_are_pictures(taught):

@@ -10,6 +10,7 @@ from atoll import gallery
 from atoll.config import SampleConfig
 from atoll.errors import AtollError
 from atoll.models.ensemble import Samples
+from atoll.provenance import PALETTE
 
 
 def test_the_grid_shows_every_picture_and_its_maker():
@@ -20,7 +21,7 @@ def test_the_grid_shows_every_picture_and_its_maker():
     assert first == (0, 0, 0)
     assert second == (200, 200, 200)
     marks = [sheet.getpixel((4 + 28, 4 + 57)), sheet.getpixel((4 + 60 + 28, 4 + 57))]
-    assert marks == [Image.new("RGB", (1, 1), gallery.PALETTE[k]).getpixel((0, 0)) for k in (0, 1)]
+    assert marks == [Image.new("RGB", (1, 1), PALETTE[k]).getpixel((0, 0)) for k in (0, 1)]
 
 
 def writer(tmp_path: Path, num: int) -> gallery.Writer:

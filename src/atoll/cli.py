@@ -294,7 +294,28 @@ def sample(
         else:
             opened = room.open_run(run_folder)
             written = room.sample(opened, out, label=label, prompt=prompt, progress=bar, **settings)
-    _tell(as_json, written, f"Wrote {written.get('grid', written['samples'])}")
+    said = room.strategy_sentence(written)
+    _tell(as_json, written, f"{said}\nWrote {written.get('grid', written['samples'])}")
+
+
+@app.command()
+def evaluate(
+    run_folder: RunFolder,
+    overrides: Annotated[
+        list[str],
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change a key of [evaluate] or [sample]."),
+    ] = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """Distances to the data, occupancy, copies, router and experts of a finished run, with intervals."""
+    from atoll.evaluate import evaluation, measure
+    from atoll.runs import Run
+
+    opened = Run.open(run_folder).changed(overrides)
+    with _bar(as_json) as progress:
+        found = evaluation.evaluate(opened, progress=_named(progress, "sample"))
+    wrote = f"Wrote {opened.path / 'evaluation' / evaluation.FILE}"
+    _tell(as_json, found, f"{measure.table(list(found['strategies'].items()))}\n{wrote}")
 
 
 @app.command()

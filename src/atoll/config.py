@@ -453,8 +453,28 @@ class SampleConfig(Section):
     """Ask the router only at times at which it can change its mind, as measured when it was trained."""
     resident: int | None = Field(None, ge=1)
     """Experts held on the device at once, the others waiting on disk; all by default."""
+    provenance: bool = False
+    """Also write who made what: weights over time, switches, disagreement of every sample, and a picture."""
     missing: Literal["fail", "skip"] = "fail"
     """What to do about an expert that is missing or damaged: stop, or serve with the rest."""
+
+
+class EvaluateConfig(Section):
+    """What `atoll evaluate` measures."""
+
+    num: int = Field(1000, ge=8)
+    """Samples that are drawn and judged."""
+    features: tuple[str, ...] = Field((), strict=False)
+    """What distances are measured on: `classifier` (trained on the data's labels), `pixels`, `inception` for
+    the reference FID, any vision model of transformers; by default the classifier if there are labels."""
+    strategies: tuple[str, ...] = Field((), strict=False)
+    """Strategies to compare; by default the one of [sample]."""
+    reference: int = Field(50_000, ge=16)
+    """At most so many real samples are compared with."""
+    neighbours: int = Field(3, ge=1)
+    """Of precision and recall."""
+    bootstrap: int = Field(100, ge=2)
+    """Resamples behind every interval."""
 
 
 class LaunchConfig(Section):
@@ -496,6 +516,7 @@ class RunConfig(Section):
     router: RouterConfig = RouterConfig()
     student: StudentConfig | None = None
     sample: SampleConfig = SampleConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
     launch: LaunchConfig = LaunchConfig()
     plan: PlanConfig = PlanConfig()
 
@@ -565,6 +586,16 @@ def assignments(overrides: Iterable[str]) -> dict[str, Any]:
     for override in overrides:
         _assign(tree, override)
     return tree
+
+
+def merged(tree: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A tree with the values of another put in their places."""
+    result = dict(tree)
+    for key, value in changes.items():
+        inner = result.get(key)
+        deeper = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        result[key] = merged(inner or {}, value) if deeper else value
+    return result
 
 
 def validate(tree: Mapping[str, Any], origin: str) -> RunConfig:

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from atoll import provenance
 from atoll.config import SampleConfig
 from atoll.data import store
 from atoll.data.latents import decode_samples
 from atoll.errors import AtollError
 from atoll.models.ensemble import Samples
+from atoll.provenance import PALETTE, Provenance
 from atoll.runs import replacing, write_json
-
-PALETTE = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733", "#777777"]
-"""One colour per expert, told apart by people who see colours differently (Tol's bright set)."""
 
 
 class Writer:
@@ -32,6 +31,8 @@ class Writer:
         self.out, self.contents, self.how, self.wanted = out, contents, how, wanted
         self._x_0: dict[int, torch.Tensor] = {}
         self._shares: dict[int, list[float]] = {}
+        self._provenance: dict[int, Provenance] = {}
+        self._strategy = how.strategy
         self._pixels: dict[int, NDArray[np.uint8]] = {}
         self._made = False
 
@@ -45,6 +46,9 @@ class Writer:
         for row, index in enumerate(indices):
             self._x_0[index] = samples.x_0[row].cpu()
             self._shares[index] = samples.shares[row].tolist()
+            if self.how.provenance:
+                self._provenance[index] = Provenance.of(samples, row)
+        self._strategy = samples.strategy
         if self.contents["kind"] == "unknown":
             return
         pixels = to_pixels(samples.x_0, self.contents)
@@ -91,7 +95,7 @@ class Writer:
 
         self._on_disk(save)
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self, certainty: float | None = None) -> dict[str, Any]:
         """Write arrays, grid and makers of all samples that came; an empty answer if there are none."""
         order = sorted(self._x_0)
         if not order:
@@ -101,7 +105,12 @@ class Writer:
         shares = [self._shares[index] for index in order]
         experts = [row.index(max(row)) for row in shares]
         asked = {key: [self.wanted[index][key] for index in order] for key in self.wanted[0]}
-        written = {"samples": str(self.out / "samples.npy"), "experts": experts, **asked}
+        written = {
+            "samples": str(self.out / "samples.npy"),
+            "experts": experts,
+            "strategy": self._strategy,
+            **asked,
+        }
 
         def save() -> None:
             with replacing(self.out / "samples.npy") as beside, beside.open("wb") as file:
@@ -110,11 +119,23 @@ class Writer:
                 written["grid"] = str(self.out / "grid.png")
                 with replacing(self.out / "grid.png") as beside:
                     grid(np.stack([self._pixels[i] for i in order]), experts).save(beside, format="PNG")
-            record = {"indices": order, "experts": experts, "shares": shares, **asked}
+            if self._provenance:
+                written["provenance"] = str(self._write_provenance(order))
+            chosen = {"strategy": self._strategy, "certainty": certainty}
+            record = {"indices": order, "experts": experts, "shares": shares, **chosen, **asked}
             write_json(self.out / "samples.json", record)
 
         self._on_disk(save)
         return written
+
+    def _write_provenance(self, order: Sequence[int]) -> Path:
+        """Who made what, as numbers and as a picture; the path of the numbers."""
+        pixels = np.stack([self._pixels[i] for i in order]) if self._pixels else None
+        traced = [self._provenance[i] for i in order]
+        with replacing(self.out / provenance.PICTURE) as beside:
+            provenance.picture(traced, pixels).save(beside, format="PNG")
+        write_json(self.out / provenance.FILE, provenance.record(order, traced))
+        return self.out / provenance.FILE
 
     def _on_disk(self, write: Callable[[], None]) -> None:
         try:

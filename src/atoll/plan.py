@@ -119,6 +119,42 @@ def forward_flops(network: Network) -> float:
     return float(total + 2 * w * (network.clusters or n * network.patch))
 
 
+STRATEGIES = ("ancestral", "top-1", "top-2", "sample-1", "nucleus-0.9", "full")
+"""Of which `atoll plan` tells the cost; those by threshold cost what lies between one expert and all."""
+
+
+def strategy_flops(name: str, expert: float, router: float, clusters: int) -> float:
+    """FLOPs of one velocity of one sample, guidance apart (DDM Table 1: 334 for top-1, 2,490 for all eight).
+
+    Ancestral sampling asks the router at most once in all, so it is left out there.
+    """
+    kind, _, number = name.partition("-")
+    asked = {"full": clusters, "threshold": clusters, "top": int(number or 1) if kind == "top" else 1}
+    asked["sample"] = int(number) if kind == "sample" else 1
+    experts = min(asked.get(kind, 1), clusters)
+    alone = clusters == 1 or kind in ("ancestral", "oracle")
+    return experts * expert + (0.0 if alone else router)
+
+
+def strategy_costs(config: RunConfig, found: Mapping[str, Any] | None = None) -> dict[str, dict[str, float]]:
+    """What each strategy costs: FLOPs of one velocity, and of one whole sample as [sample] asks for it."""
+    about, clusters = _about(config, found or {}), config.partition.clusters
+    expert = sum(forward_flops(_network(config.expert_for(k), config, about)) for k in range(clusters))
+    expert /= clusters
+    router = forward_flops(_network(config.router, config, about)) if clusters > 1 else 0.0
+    how = config.sample
+    asked = how.steps * (2 if how.solver == "heun" else 1)
+    guided = 1 + (
+        how.guided[1] - how.guided[0] if how.guidance > 1 and config.condition.kind != "none" else 0
+    )
+    costs = {}
+    for name in STRATEGIES if clusters > 1 else ("ancestral",):
+        once = strategy_flops(name, expert, router, clusters)
+        routed = once - strategy_flops(name, expert, 0.0, clusters)
+        costs[name] = {"flops": once, "flops_per_sample": asked * (guided * (once - routed) + routed)}
+    return costs
+
+
 class Activations(NamedTuple):
     """Bytes that the forward pass of one batch leaves for the backward pass."""
 
@@ -238,6 +274,7 @@ def plan(config: RunConfig, found: Mapping[str, Any] | None = None) -> dict[str,
         },
         "device": {"name": config.plan.gpu, **device._asdict(), "utilisation": UTILISATION},
         "jobs": jobs,
+        "strategies": strategy_costs(config, found),
         "total": {
             "parameters": sum(job["parameters"] for job in jobs.values()),
             "flops": sum(job["flops"] for job in jobs.values()),
@@ -369,6 +406,11 @@ def sentences(found: Mapping[str, Any]) -> str:
     )
     for names, job in _alike(found["jobs"]):
         lines += _job_lines(names, job)
+    lines += ["sampling  GFLOP per velocity, TFLOP per sample"]
+    lines += [
+        f"  {name:12}{cost['flops'] / 1e9:10,.4g}{cost['flops_per_sample'] / 1e12:12,.4g}"
+        for name, cost in found["strategies"].items()
+    ]
     lines.append(
         f"in all    {_count(total['parameters'])} parameters, {total['flops']:.3g} FLOPs, "
         f"{total['device_hours']:,.0f} device hours ({total['device_hours'] / 24:,.1f} days), "

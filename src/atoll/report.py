@@ -11,7 +11,7 @@ import jinja2
 import torch
 
 from atoll.config import RunConfig
-from atoll.gallery import PALETTE
+from atoll.provenance import PALETTE
 from atoll.runs import Run, read_json, read_lines, replacing
 
 

@@ -7,11 +7,11 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from atoll.config import RunConfig, TrainConfig, validate
+from atoll.config import RunConfig, TrainConfig, assignments, merged, validate
 from atoll.errors import ConfigError, CorruptError, RunError, StaleError
 
 DONE = "done.json"
@@ -164,6 +164,11 @@ class Run:
         if not (path / "resolved.json").is_file():
             raise RunError(f"{path} is not a run (no resolved.json); give a folder that `atoll run` made")
         return cls(path, validate(read_json(path / "resolved.json"), str(path / "resolved.json")))
+
+    def changed(self, overrides: Iterable[str]) -> "Run":
+        """The same folder, asked with other settings; nothing is written down."""
+        tree = merged(self.config.model_dump(mode="json"), assignments(overrides))
+        return Run(self.path, validate(tree, "--set"))
 
     def stage(self, *parts: str) -> Stage:
         """One stage of this run."""

@@ -50,7 +50,11 @@ def load_ensemble(path: Path, device: str | None = None, **settings: Any) -> Ens
     blueprint = checkpoint.read_blueprint(run.expert(serving[0]).path / checkpoint.CONFIG)
     stages = [run.expert(index) for index in range(run.config.partition.clusters)]
     return Ensemble(
-        experts=Roster([partial(_expert, stage, where) for stage in stages], how.resident),
+        experts=Roster(
+            [partial(_expert, stage, where) for stage in stages],
+            how.resident,
+            [stage.path / checkpoint.WEIGHTS for stage in stages],
+        ),
         priors=torch.tensor(run.partition.contents["priors"], device=where),
         shape=tuple(blueprint.shape),
         router=_network(run.router, where)[0] if run.router.done else None,
@@ -236,7 +240,7 @@ def _sample_to(
     writer = Writer(out, contents, how, _asked_words(ensemble, how, label, prompt))
     writer.open()
     try:
-        ensemble.trace(label=label, prompt=prompt, progress=progress, finished=writer.add)
+        made = ensemble.trace(label=label, prompt=prompt, progress=progress, finished=writer.add)
     except KeyboardInterrupt:
         written = writer.finish()
         raise Interrupted(
@@ -248,7 +252,18 @@ def _sample_to(
         if not len(writer):
             writer.finish()
         raise
-    return writer.finish()
+    written = writer.finish(made.certainty)
+    return {**written, "strategy_asked": how.strategy, "certainty": made.certainty}
+
+
+def strategy_sentence(written: Mapping[str, Any]) -> str:
+    """Which strategy was used, and why, where it was not asked for by name."""
+    said = f"Strategy {written['strategy']}"
+    if written["strategy_asked"] != "auto":
+        return said
+    if written["certainty"] is None:
+        return f"{said} (auto: exact at the cost of one expert)"
+    return f"{said} (auto: the router is {written['certainty']:.0%} sure of the cluster at t = 1)"
 
 
 def _asked_words(

@@ -3,6 +3,7 @@ from functools import partial
 import pytest
 from torch import nn
 
+from atoll.models import roster as roster_module
 from atoll.models.roster import Roster
 
 
@@ -42,3 +43,27 @@ def test_no_more_than_that_are_held(resident):
     for index in (0, 1, 2, 3, 1, 0):
         assert experts[index].name == index
         assert len(experts._held) <= resident
+
+
+def test_the_next_one_is_read_while_another_works(tmp_path, monkeypatch):
+    files = [tmp_path / f"{k}.safetensors" for k in range(4)]
+    for file in files[:3]:
+        file.write_bytes(b"x" * 3_000_000)
+    read: list[int] = []
+    plain = roster_module._read
+
+    def noted(path):
+        plain(path)
+        read.append(files.index(path))
+
+    monkeypatch.setattr(roster_module, "_read", noted)
+    experts = Roster([partial(Named, k) for k in range(4)], 1, files)
+    _ = experts[0]
+    assert experts.expect(0) is None, "it is here already"
+    for coming in (1, 3):  # the last has no file; its loader will say so
+        reading = experts.expect(coming)
+        assert reading is not None
+        reading.join()
+    assert read == [1, 3]
+    assert list(experts._held) == [0], "the promise of `resident` holds"
+    assert roster(1).expect(2) is None, "nothing is known of files"

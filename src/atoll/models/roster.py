@@ -1,7 +1,9 @@
 """Experts in waiting: at most so many on the device, the others on disk until they are needed."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from torch import nn
@@ -27,8 +29,11 @@ class Roster:
     system while there is room for it, and from disk where there is none.
     """
 
-    def __init__(self, loaders: Sequence[Loader], resident: int | None = None) -> None:
+    def __init__(
+        self, loaders: Sequence[Loader], resident: int | None = None, files: Sequence[Path] = ()
+    ) -> None:
         self._loaders = list(loaders)
+        self._files = list(files)
         self._room = len(self._loaders) if resident is None else resident
         self._held: OrderedDict[int, nn.Module] = OrderedDict()
         self.loads = 0
@@ -47,3 +52,24 @@ class Roster:
         self.loads += 1
         self._held[index] = self._loaders[index]()
         return self._held[index]
+
+    def expect(self, index: int) -> threading.Thread | None:
+        """Read the file of an expert who comes next into the system's cache, while another one works.
+
+        The cache and not our memory, so that the promise of `resident` holds.
+        """
+        if index in self._held or not self._files:
+            return None
+        reading = threading.Thread(target=_read, args=(self._files[index],), daemon=True)
+        reading.start()
+        return reading
+
+
+def _read(path: Path, piece: int = 1 << 20) -> None:
+    """Everything in a file, once; one that cannot be read is for the loader to complain about."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            while file.read(piece):
+                pass
+    except OSError:
+        return

@@ -1,0 +1,195 @@
+"""One set of samples against the data: every number with its interval, and the floor beside it."""
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atoll.config import EvaluateConfig
+from atoll.data.values import standardise
+from atoll.errors import ConfigError
+from atoll.evaluate import distances, features, occupancy, reference
+from atoll.evaluate.features import Space
+from atoll.evaluate.intervals import Measured, bootstrap, mean_of_rows
+from atoll.evaluate.reference import Real
+from atoll.models.ensemble import Ensemble, Progress, Samples
+from atoll.runs import Run
+
+MANIFOLD = 10_000
+"""At most so many rows make the manifold of precision and recall."""
+NEAREST = 2000
+"""At most so many samples are compared with all the data for copies."""
+
+
+class Judge:
+    """Real samples and their features, ready to judge any number of sets of samples."""
+
+    def __init__(self, run: Run, how: EvaluateConfig, folder: Path | None = None) -> None:
+        if not run.data.done:
+            raise ConfigError(f"{run.data.path} is not there; evaluation compares with the run's own data")
+        self.run, self.how = run, how
+        # Beside the runs: all that stand on the same data share what is computed of it.
+        self.folder = folder or run.path.resolve().parent / ".evaluation"
+        self.real: Real = reference.draw(run, how.reference)
+
+    @cached_property
+    def spaces(self) -> list[Space]:
+        """The features that are asked for."""
+        names = self.how.features or features.default_names(self.real)
+        return [features.open_space(name, self.real, self.folder) for name in names]
+
+    @cached_property
+    def x_0(self) -> Tensor:
+        """The real samples as networks see them."""
+        return standardise(self.real.stored, self.real.contents)
+
+    def ready(self) -> None:
+        """Compute what is shared by all: classifier and features of the data."""
+        for space in self.spaces:
+            _ = space.reference
+
+    def judge(self, x_0: Tensor, asked: Tensor | None = None) -> dict[str, Any]:
+        """All numbers of a set of samples; `asked` is the class that each was asked to be."""
+        x_0 = x_0.cpu()
+        return {
+            "num": len(x_0),
+            "features": {space.name: self._distances(space, x_0) for space in self.spaces},
+            **self._groups(x_0, asked),
+            "copies": self._copies(x_0),
+        }
+
+    def _distances(self, space: Space, x_0: Tensor) -> dict[str, Any]:
+        rows, data = space.of(x_0), space.reference
+        return {
+            "frechet": self._frechet(rows, data).facts(),
+            "kernel": _kernel(rows, data, self.how.bootstrap).facts(),
+            **self._manifolds(rows, data),
+            "floor": self._floor(space, len(x_0)),
+            "distance": space.distance_name,
+            **space.about,
+        }
+
+    def _frechet(self, rows: Tensor, data: Tensor) -> Measured:
+        to = distances.Frechet(data)
+        return bootstrap(len(rows), lambda chosen: to(rows[chosen]), self.how.bootstrap)
+
+    def _manifolds(self, rows: Tensor, data: Tensor) -> dict[str, Any]:
+        rows, data = rows[:MANIFOLD], data[: min(MANIFOLD, max(len(rows), 2))]
+        near = self.how.neighbours
+        found = {
+            "precision": distances.covered(rows, data, near),
+            "recall": distances.covered(data, rows, near),
+        }
+        return {name: mean_of_rows(each, self.how.bootstrap).facts() for name, each in found.items()}
+
+    def _floor(self, space: Space, num: int) -> dict[str, float]:
+        """The same distances of as many real samples, of one half of the data, to the other half."""
+        half = len(space.reference) // 2
+        left, right = space.reference[:half][:num], space.reference[half:]
+        found = self._manifolds(left, right)
+        return {
+            "frechet": distances.frechet(left, right),
+            "kernel": float(distances.kernel_blocks(left, right).mean()),
+            "num": len(left),
+            **{name: each["value"] for name, each in found.items()},
+        }
+
+    def _groups(self, x_0: Tensor, asked: Tensor | None) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        clusters = occupancy.clusters_of(self.run, x_0, self.real.contents)
+        sizes = self.run.partition.contents["sizes"]
+        if clusters is not None and len(sizes) > 1:
+            found["clusters"] = occupancy.shares(clusters, torch.tensor(sizes), self.how.bootstrap)
+        real = self.real.classes
+        predicted = features.predict(self.real, self.folder, x_0)
+        if real is not None and predicted is not None:
+            # The data as the classifier sees them too, so that its own mistakes do not count.
+            seen = features.predict(self.real, self.folder, self.x_0[:MANIFOLD])
+            assert seen is not None
+            counts = torch.bincount(seen, minlength=len(self.real.contents["class_names"]))
+            found["classes"] = occupancy.shares(predicted, counts, self.how.bootstrap)
+            if asked is not None:
+                found["as_asked"] = mean_of_rows(predicted == asked.cpu(), self.how.bootstrap).facts()
+        return found
+
+    def _copies(self, x_0: Tensor) -> dict[str, Any]:
+        """How many samples are copies of training samples, and how many of the data of each other."""
+        found = distances.copies(x_0[:NEAREST], self.x_0)
+        return {**mean_of_rows(found, self.how.bootstrap).facts(), "floor": self._copied}
+
+    @cached_property
+    def _copied(self) -> float:
+        return float(distances.copies(self.x_0[:NEAREST], self.x_0, own=True).float().mean())
+
+    def conditions(self, num: int) -> dict[str, Any]:
+        """What samples are asked to be: what as many real samples are, so that nothing differs by that."""
+        kind = self.run.config.condition.kind
+        rows = [index % len(self.real) for index in range(num)]
+        if kind == "class":
+            classes = self.real.classes
+            assert classes is not None
+            return {"label": [max(0, int(classes[row])) for row in rows]}
+        if kind == "text":
+            return {"prompt": [self.real.captions[row] or "" for row in rows]}
+        return {}
+
+
+def _kernel(rows: Tensor, data: Tensor, resamples: int) -> Measured:
+    blocks = distances.kernel_blocks(rows, data)
+    return mean_of_rows(blocks, resamples)._replace(num=len(rows))
+
+
+def sample_and_judge(
+    ensemble: Ensemble,
+    judge: Judge,
+    num: int,
+    settings: Mapping[str, Any],
+    progress: Progress | None = None,
+) -> tuple[dict[str, Any], Samples]:
+    """Sample as `settings` say and judge: one row of a table, and the samples."""
+    asked = judge.conditions(num)
+    since = time.monotonic()
+    drawn = ensemble.trace(num, progress=progress, **asked, **settings)
+    sampled = time.monotonic() - since
+    labels = torch.tensor(asked["label"]) if "label" in asked else None
+    found = judge.judge(drawn.x_0, labels)
+    active = (drawn.weights > 0).sum(2).double().mean()
+    found |= {
+        "strategy": drawn.strategy,
+        "experts_per_step": float(active),
+        "switches": mean_of_rows(drawn.switches, judge.how.bootstrap).facts(),
+        "disagreement": mean_of_rows(drawn.disagreement.mean(0), judge.how.bootstrap).facts(),
+        "makers": torch.bincount(drawn.expert.cpu(), minlength=len(ensemble.experts)).tolist(),
+        "seconds": {"sample": sampled, "judge": time.monotonic() - since - sampled},
+    }
+    return found, drawn
+
+
+def table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """Rows of numbers for a person."""
+    lines = []
+    for name, found in rows:
+        for space in found["features"].values():
+            floor = space["floor"]
+            lines += [
+                f"{name}",
+                f"  {space['distance']:34} {_said(space['frechet'])}   floor {floor['frechet']:.3g}",
+                f"  {'kernel distance':34} {_said(space['kernel'])}   floor {floor['kernel']:.3g}",
+                f"  {'precision':34} {_said(space['precision'])}   floor {floor['precision']:.3g}",
+                f"  {'recall':34} {_said(space['recall'])}   floor {floor['recall']:.3g}",
+            ]
+        for key in ("clusters", "classes"):
+            if key in found:
+                lines.append(f"  {f'divergence of {key} (bits)':34} {_said(found[key]['divergence'])}")
+        lines.append(f"  {'copies of training samples':34} {_said(found['copies'])}")
+    return "\n".join(lines)
+
+
+def _said(number: Mapping[str, Any]) -> str:
+    if number["low"] is None:
+        return f"{number['value']:.4g}"
+    return f"{number['value']:.4g} ({number['low']:.4g} to {number['high']:.4g}, n = {number['num']:,})"

@@ -1,0 +1,90 @@
+"""Real samples to compare with: drawn from `data/` in an order that is a function of their ids."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from atoll.data.parts import Parts
+from atoll.data.rules import lottery
+from atoll.data.store import fixed_bytes
+from atoll.data.values import to_values
+from atoll.gallery import to_pixels
+from atoll.runs import Run
+
+SEED = 3
+"""Of the draw; another than those of training and partition."""
+
+
+@dataclass(frozen=True)
+class Real:
+    """Some of the data, in random order."""
+
+    stored: Tensor
+    """(n, channels, *grid) as they rest."""
+    labels: list[str | None]
+    captions: list[str | None]
+    contents: Mapping[str, Any]
+    """What is known of them all."""
+    name: str
+    """A digest of which these are."""
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    @property
+    def classes(self) -> Tensor | None:
+        """The number of each sample's class, -1 where it has none; None where nobody has one."""
+        numbers = {name: number for number, name in enumerate(self.contents["class_names"])}
+        if not numbers:
+            return None
+        return torch.tensor([-1 if label is None else numbers[label] for label in self.labels])
+
+
+def draw(run: Run, count: int) -> Real:
+    """At most so many of the run's samples; fewer are the first of more."""
+    parts = Parts(run.data)
+    tickets, places = _tickets(parts)
+    order = np.argsort(tickets, kind="stable")[:count]
+    chosen = [places[index] for index in order]
+    contents = parts.contents
+    shape, dtype = tuple(contents["shape"]), np.dtype(contents["dtype"])
+    stored = np.empty((len(chosen), *shape), dtype)
+    labels: list[str | None] = [None] * len(chosen)
+    captions: list[str | None] = [None] * len(chosen)
+    wanted: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for place, (name, row) in enumerate(chosen):
+        group, within = divmod(row, contents["group"])
+        wanted.setdefault((name, group), []).append((place, within))
+    for (name, group), rows in sorted(wanted.items()):
+        table = parts.read_group(name, group)
+        values = np.concatenate([fixed_bytes(chunk) for chunk in table["sample"].chunks])
+        values = values.view(dtype).reshape(len(values), *shape)
+        said = table["label"].to_pylist(), table["caption"].to_pylist()
+        for place, within in rows:
+            stored[place] = values[within]
+            labels[place], captions[place] = said[0][within], said[1][within]
+    name = hashlib.sha256(f"{run.data.digest} {len(chosen)}".encode()).hexdigest()[:16]
+    return Real(torch.from_numpy(stored), labels, captions, contents, name)
+
+
+def _tickets(parts: Parts) -> tuple[np.ndarray[Any, Any], list[tuple[str, int]]]:
+    """A random number and the place of every sample that counts."""
+    tickets, places = [], []
+    for name in parts.names:
+        rows = np.flatnonzero(parts.kept(name))
+        tickets.append(lottery(parts.ids(name)[rows], SEED))
+        places += [(name, int(row)) for row in rows]
+    return np.concatenate(tickets), places
+
+
+def as_seen(x_0: Tensor, contents: Mapping[str, Any]) -> Tensor:
+    """Samples as networks make them, in the values that are written and looked at."""
+    if contents.get("autoencoder") is not None:
+        return torch.from_numpy(to_pixels(x_0, contents)).movedim(-1, 1)
+    values = to_values(x_0, contents)
+    return values.round().clamp(0, 255).to(torch.uint8) if contents["dtype"] == "uint8" else values
