@@ -224,8 +224,8 @@ def measure() -> dict[str, Any]:
         "detail": {
             "seconds per sample and step, batch 64": times,
             "seconds per sample and step by K, 1,024 samples, batch 32": more,
+            "students, seconds of a batch": one,
             "against diffusers, seconds per guided sample and step": peer,
-            "seconds of 64 samples": one,
             "what bounds it": "matrix products; both do the same ones",
             "bytes of peak memory above the start": peak,
             "threads": torch.get_num_threads(),

@@ -132,7 +132,7 @@ def real_features(on: Ground, num: int) -> Tensor:
 
 
 def flops(size: Mapping[str, Any]) -> dict[str, float]:
-    """Of training: three forward passes for a pass and its gradients, one for a teacher."""
+    """Of training: three passes for a sample and its gradients, one more for its teacher."""
     network = plan.Network(NetworkConfig.model_validate(NETWORK), (1, 28, 28))
     each = plan.forward_flops(network) * size["steps"]
     few = size["few"]

@@ -337,8 +337,9 @@ class FewStepConfig(TrainConfig):
     """Of `progressive`: the number of steps at which halving ends."""
     pairs: float = Field(0.25, gt=0, le=1)
     """The share of samples from which a step is taken; the others keep the velocity right."""
-    delta: float = Field(5e-3, gt=0, lt=0.5)
-    """How far apart in time the points of a finite difference are."""
+    delta: float = Field(0.02, gt=0, lt=0.5)
+    """How far in time the points of a finite difference are from its middle. Networks see waves of t that are
+    0.006 long: a shorter distance sees little else, a much longer one blurs what is to be learnt."""
     power: float | None = Field(None, ge=0, le=1)
     """How much large losses are held back: 0 not at all, 1 to one size. By default 1, for single experts 0:
     what they teach scatters about the ensemble, and would be pulled to one side."""

@@ -120,12 +120,15 @@ def test_the_exact_map_is_what_meanflow_aims_at():
     )
 
 
-def test_a_trajectory_is_what_euler_visits():
+def test_a_trajectory_is_what_a_solver_visits():
     noise = points()[0]
     way = maps.trajectory(gaussian_velocity, noise, 5)
     assert way.shape == (6, *noise.shape)
     assert torch.equal(way[0], noise)
     assert torch.equal(way[-1], solver.integrate(gaussian_velocity, noise, 5))
+    second = maps.trajectory(gaussian_velocity, noise, 5, solver.DPM())
+    assert torch.equal(second[-1], solver.integrate(gaussian_velocity, noise, 5, solver.DPM()))
+    assert not torch.equal(second[3], way[3])
 
 
 def test_losses_are_weighed_by_their_size():

@@ -78,14 +78,14 @@ def test_lessons_come_one_after_the_other(pupil):
 
 
 def test_the_first_loss_of_trajectories_by_hand(pupil):
-    """Sixteen pairs on two trajectories of four Euler steps of the dense student."""
+    """Sixteen pairs on two trajectories of four steps of the dense student, of order two."""
     run = pupil()
     few_step.few_step(run)
     dense = network_of(run.student)
     drawn = draws.training_draws(0, "few-step/trajectories", 0, (16, 1, 28, 28), 0.0, pairs=1.0)
-    points = [drawn.noise[:2]]
+    points, step = [drawn.noise[:2]], solver.DPM()
     for i in range(4, 0, -1):
-        points.append(points[-1] - 0.25 * dense(points[-1], torch.full((2,), i / 4)))
+        points.append(step(dense, points[-1], i / 4, (i - 1) / 4))
     expected = []
     for row in range(16):
         start = max(1, int(torch.ceil(drawn.t[row] * 4)))
@@ -115,7 +115,7 @@ def test_the_first_loss_of_meanflow_by_hand(pupil, who, power):
         experts = [network_of(run.expert(k)) for k in range(3)]
         rows = [experts[k](x_t[i : i + 1], drawn.t[i : i + 1]) for i, k in enumerate(batch.cluster.tolist())]
         v = torch.cat(rows)
-    delta = 5e-3
+    delta = 0.02
     after, before = (drawn.t + delta).clamp(max=1), torch.maximum(drawn.t - delta, drawn.r)
     ahead = told(network, x_t + (after - drawn.t).view(-1, 1, 1, 1) * v, after, drawn.r)
     behind = told(network, x_t + (before - drawn.t).view(-1, 1, 1, 1) * v, before, drawn.r)

@@ -65,12 +65,12 @@ def weighed(loss: Times, power: float, floor: float) -> Times:
 
 
 def trajectory(
-    velocity: solver.Velocity, noise: Samples, steps: int
+    velocity: solver.Velocity, noise: Samples, steps: int, step: solver.Step = solver.euler
 ) -> Float[Tensor, "points batch *sample"]:
-    """All points of Euler's way from noise to data on an even grid, noise first (arXiv 2509.24526)."""
+    """All points of a solver's way from noise to data on an even grid, noise first (arXiv 2509.24526)."""
     points = [noise]
     for t, t_next in itertools.pairwise(solver.times(steps)):
-        points.append(solver.euler(velocity, points[-1], t, t_next))
+        points.append(step(velocity, points[-1], t, t_next))
     return torch.stack(points)
 
 

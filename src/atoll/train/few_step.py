@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from atoll.config import FewStepConfig, NetworkConfig
 from atoll.data.store import Batch, Reader
 from atoll.errors import ConfigError
-from atoll.flow import draws, maps, path
+from atoll.flow import draws, maps, path, solver
 from atoll.models import checkpoint, conditions
 from atoll.models.ensemble import Ensemble
 from atoll.models.teaching import Lesson, Teachers
@@ -172,7 +172,8 @@ def _on_trajectories(run: Run, blueprint: checkpoint.Blueprint, before: Stage | 
             return teachers.velocity(Lesson(x_t, t, told, *known))
 
         with torch.no_grad():
-            way = maps.trajectory(velocity, drawn.noise[some], few.grid)
+            # of order two: the student can be no better than the trajectories that it is shown
+            way = maps.trajectory(velocity, drawn.noise[some], few.grid, solver.DPM())
         start = (drawn.t * few.grid).ceil().clamp(min=1).long()
         end = torch.minimum((drawn.r * few.grid).long(), start - 1)
         t, r = start / few.grid, end / few.grid
