@@ -31,7 +31,7 @@ from atoll.data.rules import PIXEL_DIMENSIONS, FeatureRule
 from atoll.data.samples import Sample
 from atoll.data.sources import EMBEDDED
 from atoll.runs import Run
-from benchmarks.memory import peak_memory
+from benchmarks._memory import peak_memory
 
 ROWS, WIDTH, CENTRES, ITERATIONS = 200_000, 384, 1024, 10
 ROUNDS = 3

@@ -38,7 +38,7 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, default=Path("runs/emoji"))
-    parser.add_argument("--source", type=Path, default=Path("../shared/data/emoji_32.npz"))
+    parser.add_argument("--source", type=Path, default=Path("emoji_32.npz"))
     parser.add_argument("--features", default="pixels", help="pixels, or what encode.features takes")
     parser.add_argument("--captions", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)

@@ -24,12 +24,17 @@ from atoll.models.dit import DiT
 from atoll.models.ensemble import Ensemble
 from atoll.models.roster import Roster
 from atoll.models.router import Router
-from benchmarks.memory import peak_memory
+from benchmarks._memory import peak_memory
 
-SHAPE, CLASSES = (1, 28, 28), 10
-EXPERT = NetworkConfig(width=96, depth=4, heads=4, patch=(4, 4))
-ROUTER = NetworkConfig(width=48, depth=2, heads=4, patch=(4, 4))
-BATCH, STEPS, FEW = 64, 50, 5
+SHAPE = (4, 32, 32)
+CLASSES = 1000
+"""As diffusers' pipeline takes for granted."""
+EXPERT = NetworkConfig(width=192, depth=6, heads=6, patch=(4, 4))
+ROUTER = NetworkConfig(width=96, depth=2, heads=4, patch=(4, 4))
+"""Of 9 % of an expert's FLOPs, as in the paper (26 of 308)."""
+BATCH, STEPS, FEW = 64, 50, 4
+MANY = 8 * BATCH
+"""So many that each of eight experts has a batch of its own."""
 
 
 def awake(network: nn.Module, seed: int) -> nn.Module:
@@ -59,29 +64,48 @@ def naive(one: Ensemble, steps: int) -> Tensor:
     return solver.integrate(velocity, x_t, steps)
 
 
-def seconds_per_step(actions: dict[str, tuple[Callable[[], Any], int]], repeats: int) -> dict[str, float]:
-    """The best time of each action per solver step, repeats interleaved so that noise hits all alike."""
+def seconds(actions: dict[str, tuple[Callable[[], Any], int]], repeats: int) -> dict[str, float]:
+    """The best time of each action per sample and step, repeats interleaved so that noise hits all alike."""
     best = dict.fromkeys(actions, float("inf"))
     with torch.inference_mode():
         for _ in range(repeats):
-            for name, (action, steps) in actions.items():
+            for name, (action, made) in actions.items():
                 since = time.perf_counter()
                 action()
-                best[name] = min(best[name], (time.perf_counter() - since) / steps)
+                best[name] = min(best[name], (time.perf_counter() - since) / made)
     return best
 
 
 def strategies() -> dict[str, float]:
     one, eight = ensemble(1), ensemble(8)
-    return seconds_per_step(
+    actions: dict[str, tuple[Callable[[], Any], int]] = {}
+    for num, steps in ((BATCH, STEPS), (MANY, FEW)):
+        actions[f"monolith, {num}"] = partial(one.sample, num, steps=steps), num * steps
+        for name in ("ancestral", "top-1"):
+            actions[f"{name}, {num}"] = partial(eight.sample, num, steps=steps, strategy=name), num * steps
+    return seconds(
         {
-            "monolith": (lambda: one.sample(BATCH, steps=STEPS), STEPS),
-            "ancestral": (lambda: eight.sample(BATCH, steps=STEPS, strategy="ancestral"), STEPS),
-            "top-1": (lambda: eight.sample(BATCH, steps=STEPS, strategy="top-1"), STEPS),
-            "full": (lambda: eight.sample(BATCH, steps=FEW, strategy="full"), FEW),
-            "naive": (lambda: naive(eight, FEW), FEW),
+            **actions,
+            "full": (lambda: eight.sample(BATCH, steps=FEW, strategy="full"), BATCH * FEW),
+            "naive": (lambda: naive(eight, FEW), BATCH * FEW),
         },
-        repeats=4,
+        repeats=3,
+    )
+
+
+def students() -> dict[str, float]:
+    """Seconds of a whole batch: the monolith, the student that took its place, and the one of few steps."""
+    one, dense = ensemble(1), Ensemble([awake(DiT(EXPERT, SHAPE), 1)], torch.ones(1), SHAPE)
+    flow_map = awake(DiT(EXPERT, SHAPE, steps=True), 2)
+    few = Ensemble([flow_map], torch.ones(1), SHAPE, maps=True)
+    return seconds(
+        {
+            "monolith, 50 steps": (lambda: one.sample(BATCH, steps=STEPS), 1),
+            "student, 50 steps": (lambda: dense.sample(BATCH, steps=STEPS), 1),
+            "few-step, 4 steps": (lambda: few.sample(BATCH, steps=4), 1),
+            "few-step, 1 step": (lambda: few.sample(BATCH, steps=1), 1),
+        },
+        repeats=3,
     )
 
 
@@ -90,26 +114,25 @@ def growth() -> dict[str, float]:
     for clusters in (2, 8, 32):
         some = ensemble(clusters)
         for strategy in ("ancestral", "top-1"):
-            draw = partial(some.sample, 4 * BATCH, steps=10, strategy=strategy)
-            actions[f"{strategy}, K = {clusters}"] = draw, 10
-    return seconds_per_step(actions, repeats=3)
+            draw = partial(some.sample, 2 * MANY, steps=2, strategy=strategy, batch=BATCH // 2)
+            actions[f"{strategy}, K = {clusters}"] = draw, 2 * MANY * 2
+    return seconds(actions, repeats=3)
 
 
 def against_diffusers() -> dict[str, float]:
     """Diffusers' DiT pipeline with guidance, its decoder reduced to almost nothing."""
-    from diffusers import AutoencoderTiny, DiTPipeline, DiTTransformer2DModel, FlowMatchEulerDiscreteScheduler
+    from diffusers import AutoencoderTiny, DDIMScheduler, DiTPipeline, DiTTransformer2DModel
 
-    shape = (4, 28, 28)
     ours = Ensemble(
-        [awake(DiT(EXPERT, shape, "class", CLASSES), 0)], torch.ones(1), shape, None, classes=CLASSES
+        [awake(DiT(EXPERT, SHAPE, "class", CLASSES), 0)], torch.ones(1), SHAPE, None, classes=CLASSES
     )
     transformer = DiTTransformer2DModel(
-        num_attention_heads=4,
-        attention_head_dim=24,
+        num_attention_heads=EXPERT.heads,
+        attention_head_dim=EXPERT.width // EXPERT.heads,
         in_channels=4,
         out_channels=4,
-        num_layers=4,
-        sample_size=28,
+        num_layers=EXPERT.depth,
+        sample_size=32,
         patch_size=4,
         num_embeds_ada_norm=CLASSES,
     )
@@ -120,15 +143,15 @@ def against_diffusers() -> dict[str, float]:
         num_decoder_blocks=(1, 1),
         latent_channels=4,
     )
-    pipeline = DiTPipeline(awake(transformer, 0), decoder, FlowMatchEulerDiscreteScheduler())
+    pipeline = DiTPipeline(awake(transformer, 0), decoder, DDIMScheduler())
     pipeline.set_progress_bar_config(disable=True)
     labels = [index % CLASSES for index in range(BATCH)]
-    return seconds_per_step(
+    return seconds(
         {
-            "atoll": (lambda: ours.sample(BATCH, label=labels, steps=10, guidance=2.0), 10),
+            "atoll": (lambda: ours.sample(BATCH, label=labels, steps=10, guidance=2.0), 10 * BATCH),
             "diffusers": (
                 lambda: pipeline(labels, guidance_scale=2.0, num_inference_steps=10, output_type="np"),
-                10,
+                10 * BATCH,
             ),
         },
         repeats=4,
@@ -175,26 +198,34 @@ def memory() -> dict[str, float]:
 
 def measure() -> dict[str, Any]:
     times, more, peer, peak = strategies(), growth(), against_diffusers(), memory()
-    top, old = "top-1", ("ancestral", "top-1")
+    one, both = students(), ("ancestral", "top-1")
     return {
         "benchmark": "sample",
         "ratios": {
-            "one model, ancestral from eight": times["monolith"] / times["ancestral"],
-            "one model, top-1 from eight with its router": times["monolith"] / times[top],
-            "one model, full from eight": times["monolith"] / times["full"],
-            "the papers' plain loop, top-1 from eight": times["naive"] / times[top],
+            **{
+                f"one model, {name} from eight, {num} samples": times[f"monolith, {num}"]
+                / times[f"{name}, {num}"]
+                for num in (BATCH, MANY)
+                for name in both
+            },
+            "one model, full from eight": times[f"monolith, {BATCH}"] / times["full"],
+            "one model, its student": one["monolith, 50 steps"] / one["student, 50 steps"],
+            "a student in 50 steps, few-step in 4": one["student, 50 steps"] / one["few-step, 4 steps"],
+            "a student in 50 steps, few-step in 1": one["student, 50 steps"] / one["few-step, 1 step"],
+            "the papers' plain loop, top-1 from eight": times["naive"] / times[f"top-1, {BATCH}"],
             "diffusers' DiT pipeline with guidance": peer["diffusers"] / peer["atoll"],
             **{
                 f"itself with 2 experts, {name} from 32": more[f"{name}, K = 2"] / more[f"{name}, K = 32"]
-                for name in old
+                for name in both
             },
             "one expert's memory, one resident of eight": peak["K = 1"] / peak["K = 8"],
             "one resident of eight, of sixteen, in memory": peak["K = 8"] / peak["K = 16"],
         },
         "detail": {
-            "seconds per step of 64 samples": times,
-            "seconds per step of 256 samples": more,
-            "against diffusers, seconds per step of 64 guided samples": peer,
+            "seconds per sample and step, batch 64": times,
+            "seconds per sample and step by K, 1,024 samples, batch 32": more,
+            "students, seconds of a batch": one,
+            "against diffusers, seconds per guided sample and step": peer,
             "what bounds it": "matrix products; both do the same ones",
             "bytes of peak memory above the start": peak,
             "threads": torch.get_num_threads(),

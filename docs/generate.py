@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from atoll.config import RunConfig
+from atoll.config import RunConfig, section_of
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "atoll"
@@ -47,8 +47,9 @@ def _sections(model: type[BaseModel], prefix: str, values: BaseModel) -> Iterato
     rows, inner = [], []
     for name, field in model.model_fields.items():
         value = getattr(values, name)
-        if isinstance(value, BaseModel):
-            inner.append((type(value), f"{prefix}.{name}".lstrip("."), value))
+        section = section_of(field.annotation)
+        if section is not None:
+            inner.append((section, f"{prefix}.{name}".lstrip("."), section() if value is None else value))
             continue
         default = "" if field.default is PydanticUndefined else f"`{_toml(value)}`"
         rows.append(f"| `{name}` | {default} | {_cell(field.description or '')} |")

@@ -1,6 +1,6 @@
 """What every test needs: one thread, a run folder of its own, and quick tiny recipes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,8 @@ from hypothesis import settings
 
 from atoll import config
 from atoll.config import RunConfig
-from atoll.runs import Run
+from atoll.runs import Run, write_json
+from tests import s3
 
 settings.register_profile("atoll", deadline=None, derandomize=True, database=None)
 settings.load_profile("atoll")
@@ -113,3 +114,38 @@ def finished(_tiny_finished: Path, tmp_path: Path) -> Run:
         if entry.name not in ("samples", "report"):
             (folder / entry.name).symlink_to(entry)
     return Run.open(folder)
+
+
+Taught = Callable[..., Run]
+
+
+@pytest.fixture
+def taught(finished: Run) -> Taught:
+    """Give the finished run with a [student]: tiny unless said otherwise."""
+
+    def make(**student: object) -> Run:
+        tree = finished.config.model_dump(mode="json")
+        tiny = {"steps": 10, "batch": 8, "lr": 1e-2, "log_every": 2, "save_every": 3}
+        run = Run(finished.path, config.validate({**tree, "student": {**tiny, **student}}, "a test"))
+        write_json(run.path / "resolved.json", run.config.model_dump(mode="json"))
+        return run
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def _s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.Proxy]:
+    """A real S3 server behind a proxy that can fail, for all tests of a process."""
+    with s3.server(tmp_path_factory.mktemp("s3") / "server") as port:
+        proxy = s3.Proxy(port)
+        yield proxy
+        proxy.close()
+
+
+@pytest.fixture
+def store(_s3: s3.Proxy, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s3.Place:
+    """A folder of one's own in the bucket, with access to it in the environment, and no faults yet."""
+    _s3.reset()
+    for name, value in s3.environment(_s3.port).items():
+        monkeypatch.setenv(name, value)
+    return s3.Place(f"s3://{s3.BUCKET}/{abs(hash(request.node.nodeid)):x}", _s3)

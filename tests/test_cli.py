@@ -21,6 +21,7 @@ COMMANDS = [
     "run",
     "sample",
     "show",
+    "student",
     "study",
 ]
 
@@ -241,3 +242,16 @@ def test_sample_tells_the_strategy_and_why(finished, tmp_path):
     record = json.loads((tmp_path / "p" / "samples.json").read_text())
     assert record["strategy"] == "top-1"
     assert record["certainty"] is None
+
+
+def test_student_distils_and_its_samples_are_pictures(taught):
+    run = taught(steps=2)
+    recipe = run.path / "run.toml"
+    said = atoll("student", recipe, "--set", "student.steps=2", "--set", "student.batch=4", "--json", check=1)
+    assert "is not finished; run `atoll run`" in said.stderr  # of the run that the recipe names
+    named = f"name='{run.path.name}'"
+    done = atoll("student", recipe, "--set", named, "--set", "student.steps=2", "--json", check=0)
+    assert json.loads(done.stdout)["steps"] == 2
+    drawn = json.loads(atoll("sample", run.path / "student", "--num", 3, "--json", check=0).stdout)
+    assert len(drawn["experts"]) == 3
+    assert (run.path / "student" / "samples" / "grid.png").is_file()

@@ -11,7 +11,8 @@ from PIL import Image
 import atoll
 from atoll import export, sample
 from atoll.errors import AtollError, ConfigError, CorruptError
-from atoll.runs import write_json
+from atoll.runs import Run, write_json
+from atoll.train import distil
 from tests.serving import same, served, text_encoder
 
 
@@ -224,3 +225,18 @@ def test_an_autoencoder_from_a_folder_goes_along(tmp_path):
     with Image.open(tmp_path / "pictures" / "sample-00000.png") as picture:
         seen = torch.from_numpy(np.array(picture)).movedim(-1, 0)
     assert torch.equal(seen, ((expected[0] + 1) * 127.5).round().to(torch.uint8))
+
+
+def test_a_student_is_exported_like_any_run(taught, tmp_path):
+    few = {"steps": 2, "trajectories": 0, "batch": 8, "sample_steps": 2}
+    run = taught(steps=3, few=few)
+    distil.distil(run)
+    for name, maps in (("student", False), ("few-step", True)):
+        answer = export.export(Run.open(run.path / name), str(tmp_path / name))
+        again = atoll.load(answer["folder"])
+        assert again.maps == maps
+        assert torch.equal(again.sample(3, seed=4), atoll.load(run.path / name).sample(3, seed=4))
+        card = (tmp_path / name / "README.md").read_text()
+        assert "distilled from 3 experts" in card
+        assert not (tmp_path / name / "ensemble" / "data").exists()
+    assert atoll.load(tmp_path / "few-step").defaults.steps == 2

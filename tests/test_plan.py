@@ -38,6 +38,36 @@ def test_parameters_are_those_of_the_network(kind, options, clusters):
     assert plan.parameters(planned) == sum(value.numel() for value in model.parameters())
 
 
+@pytest.mark.parametrize("modulation", ["block", "shared"])
+def test_a_flow_map_has_one_embedding_more(modulation):
+    settings = NetworkConfig(width=24, depth=2, heads=2, patch=(2, 4), modulation=modulation)
+    with torch.device("meta"):
+        model = DiT(settings, (3, 8, 8), steps=True)
+    planned = plan.Network(settings, (3, 8, 8), steps=True)
+    assert plan.parameters(planned) == sum(value.numel() for value in model.parameters())
+
+
+def test_students_and_their_teachers_are_planned():
+    """DDM's own count: a student with a quarter of the batch takes a third of the FLOPs, teacher included."""
+    tree = {
+        "name": "a",
+        "partition": {"clusters": 4},
+        "expert": {"width": 24, "depth": 2, "heads": 2, "patch": [4, 4], "steps": 100, "batch": 64},
+        "student": {"steps": 100, "batch": 16, "few": {"steps": 50, "trajectories": 0, "batch": 16}},
+    }
+    jobs = plan.plan(config.validate(tree, "a test"))["jobs"]
+    assert jobs["student"]["flops"] == pytest.approx(jobs["expert 0"]["flops"] / 3)
+    assert jobs["student"]["teacher_flops"] == pytest.approx(jobs["student"]["flops"] / 4)
+    forward = jobs["few-step"]["forward_flops_per_sample"]
+    own = 3 * forward + 2 * 0.25 * forward  # three passes, and two more for a quarter of the samples
+    teacher = jobs["student"]["forward_flops_per_sample"]
+    assert jobs["few-step"]["flops"] == pytest.approx((own + teacher) * 50 * 16)
+    everyone = {**tree, "student": {"steps": 100, "batch": 16, "teacher": "ensemble"}}
+    asked = plan.plan(config.validate(everyone, "a test"))["jobs"]["student"]
+    assert asked["teacher_flops"] == pytest.approx(4 * jobs["student"]["teacher_flops"])
+    assert "student" in plan.sentences(plan.plan(config.validate(tree, "a test")))
+
+
 def kept_bytes(model, condition, batch, shape, half):
     """Bytes of all storages, but those of the weights, that autograd keeps after the forward pass."""
     weights = {value.untyped_storage().data_ptr() for value in model.parameters()}

@@ -9,6 +9,7 @@ from PIL import Image
 
 from atoll import report, sample
 from atoll.plan import strategy_costs
+from atoll.train import student
 from tests.browser import chromium, look, needs_browser
 
 
@@ -126,3 +127,12 @@ def test_a_recipe_cannot_put_markup_into_the_page(finished, tmp_path):
     (finished.path / "run.toml").unlink()
     (finished.path / "run.toml").write_text("# <script>alert(1)</script>")
     assert "<script" not in report.write_report(finished, tmp_path / "s").read_text(encoding="utf-8")
+
+
+def test_students_are_told_of(taught, tmp_path):
+    run = taught(steps=2)
+    student.dense(run)
+    sample.sample(run, tmp_path / "samples")
+    page = report.write_report(run, tmp_path / "samples").read_text(encoding="utf-8")
+    assert "2 steps, in student/" in page
+    assert "students in black" in page

@@ -110,20 +110,21 @@ def test_classes_by_name(tmp_path):
 
 
 def test_an_interrupted_request_keeps_what_is_finished(tmp_path):
-    """Interrupted in the second of three batches of two: the first is on disk, and says so."""
+    """Two experts with batches of two make four together; interrupted in the fifth, four are on disk."""
     run = served(tmp_path / "run")
 
     def interrupt(done, total):
-        if done == 4:  # of three steps for each of three batches
+        if done == 4:  # of three steps for four samples and three for the last
             raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted, match="after 2 of 5"):
+    with pytest.raises(Interrupted, match="after 4 of 5"):
         sample.sample(run, tmp_path / "o", progress=interrupt)
     left = sorted(path.name for path in (tmp_path / "o").iterdir())
-    assert left == ["grid.png", "sample-00000.png", "sample-00001.png", "samples.json", "samples.npy"]
+    pictures = [f"sample-{index:05d}.png" for index in range(4)]
+    assert left == ["grid.png", *pictures, "samples.json", "samples.npy"]
     whole = atoll.load(run.path).sample()
     np.testing.assert_array_equal(
-        np.load(tmp_path / "o" / "samples.npy", allow_pickle=False), whole[:2].numpy()
+        np.load(tmp_path / "o" / "samples.npy", allow_pickle=False), whole[:4].numpy()
     )
 
 

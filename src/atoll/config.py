@@ -4,7 +4,8 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -310,8 +311,119 @@ class RouterConfig(NetworkConfig, TrainConfig):
     """Tell the router nothing of the condition, as in Paris and HDDM."""
 
 
+Teacher = Literal["label", "ensemble", "sampled"]
+"""Who teaches at a noisy sample: the expert of its own cluster; all experts as the router weighs them; or one
+that is drawn from the router's posterior."""
+
+
+class FewStepConfig(TrainConfig):
+    """A student that needs few steps: a flow map, which is told where a step ends."""
+
+    method: Literal["meanflow", "progressive"] = "meanflow"
+    """MeanFlow distillation, for 1 to 8 steps; or halving the number of steps again and again, for 4 to 8."""
+    teacher: Literal["student", "label", "ensemble", "sampled"] = "student"
+    """The dense student; or, as [student] has them, experts directly, which saves one distillation."""
+    init: Literal["student", "expert", "average"] = "student"
+    """What it starts from."""
+    steps: int = Field(20_000, ge=1)
+    """Optimiser steps; of `progressive`, for each halving."""
+    precision: Literal["auto", "float32", "bfloat16"] = "float32"
+    """Differences of neighbouring times need float32."""
+    trajectories: int = Field(5000, ge=0)
+    """Steps of training beforehand on the teacher's own trajectories, without which MeanFlow may explode."""
+    grid: int = Field(16, ge=2)
+    """Solver steps of such a trajectory; of `progressive`, those that the teacher starts with."""
+    fewest: int = Field(4, ge=1)
+    """Of `progressive`: the number of steps at which halving ends."""
+    pairs: float = Field(0.25, gt=0, le=1)
+    """The share of samples from which a step is taken; the others keep the velocity right."""
+    delta: float = Field(0.02, gt=0, lt=0.5)
+    """How far in time the points of a finite difference are from its middle. Networks see waves of t that are
+    0.006 long: a shorter distance sees little else, a much longer one blurs what is to be learnt."""
+    power: float | None = Field(None, ge=0, le=1)
+    """How much large losses are held back: 0 not at all, 1 to one size. By default 1, for single experts 0:
+    what they teach scatters about the ensemble, and would be pulled to one side."""
+    floor: float = Field(1e-3, gt=0)
+    """Losses below this count less and less."""
+    sample_steps: int = Field(4, ge=1)
+    """Steps from noise to data unless the command says otherwise."""
+
+    @model_validator(mode="after")
+    def _methods_with_their_teachers(self) -> Self:
+        if self.precision != "float32":
+            raise ValueError("student.few.precision must be 'float32': differences of times need it")
+        if self.method == "progressive":
+            if self.teacher in ("label", "sampled"):
+                raise ValueError(
+                    "'progressive' asks its teacher at points that it moved, where one expert does not stand "
+                    "for all: set student.few.teacher to 'student' or 'ensemble'"
+                )
+            levels = self.grid // self.fewest
+            if self.fewest * levels != self.grid or levels & (levels - 1) or levels < 2:
+                raise ValueError(
+                    f"'progressive' halves {self.grid} steps (student.few.grid) down to {self.fewest} "
+                    "(student.few.fewest): make their ratio 2, 4, 8, …"
+                )
+        return self
+
+
+class IslandsConfig(Section):
+    """Distillation by islands that exchange weights only now and then, each with its own experts and data."""
+
+    clusters: tuple[Annotated[tuple[int, ...], Field(strict=False)], ...] | None = Field(None, strict=False)
+    """The clusters of each island, as [[0, 1], [2, 3]]; by default every cluster is an island."""
+    inner: int = Field(30, ge=1)
+    """Steps that an island takes alone before its weights are merged."""
+    outer_lr: float = Field(0.7, gt=0)
+    """How far the merged model moves along the mean of the islands' movements."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Nesterov's, of these moves."""
+
+
+class StudentConfig(NetworkConfig, TrainConfig):
+    """One model from many: its network, by default the experts' own, its training, and who teaches it."""
+
+    steps: int = Field(100_000, ge=0)
+    """Optimiser steps; 0 trains no dense student, only a few-step one."""
+    teacher: Teacher = "label"
+    """`label`: the expert of each sample's own cluster, which needs no router and is as good on the average;
+    `ensemble`: all experts, weighed by the router; `sampled`: one, drawn from the router's posterior."""
+    init: Literal["scratch", "expert", "average"] = "scratch"
+    """From nothing, from the largest cluster's expert, or from the mean of experts that share a start."""
+    guidance: float = Field(1.0, ge=1)
+    """Classifier-free guidance of the teacher, which the student then has for nothing; 1 is none."""
+    guided: tuple[float, float] = Field((0.0, 0.7), strict=False)
+    """The interval of t in which that guidance acts."""
+    data: Literal["clusters", "drawn"] = "clusters"
+    """The samples to learn at: those of the clusters, or samples drawn from the experts, without any data."""
+    drawn: int = Field(50_000, ge=1)
+    """How many samples the experts draw together for `data = "drawn"`."""
+    resident: int | None = Field(None, ge=1)
+    """Teachers held on the device at once, the others waiting on disk; all by default."""
+    few: FewStepConfig | None = None
+    """A few-step student as well, as [student.few]."""
+    islands: IslandsConfig | None = None
+    """Distil on islands, as [student.islands]."""
+
+    @model_validator(mode="after")
+    def _students_have_teachers(self) -> Self:
+        if self.steps == 0 and self.few is None:
+            raise ValueError("'student.steps' = 0 trains no dense student; add [student.few], or some steps")
+        if self.steps == 0 and self.few is not None and "student" in (self.few.teacher, self.few.init):
+            raise ValueError(
+                "'student.steps' = 0 trains no dense student to learn from: set student.few.teacher and "
+                "student.few.init to others, or train some steps"
+            )
+        if self.islands is not None and self.teacher != "label":
+            raise ValueError("islands have only their own experts: leave student.teacher at 'label'")
+        return self
+
+
 class SampleConfig(Section):
     """How a finished run is sampled unless the command says otherwise."""
+
+    model: Literal["ensemble", "student", "few-step"] = "ensemble"
+    """Who draws: all experts together, the one model that was distilled from them, or its few-step kin."""
 
     num: int = Field(64, ge=1)
     """How many samples."""
@@ -381,6 +493,24 @@ class LaunchConfig(Section):
     """Experts trained at the same time; by default one per GPU, or else one per core."""
     threads: int | None = Field(None, ge=1)
     """CPU threads of each job; by default the cores divided by the jobs at once."""
+    store: str = ""
+    """Where the run lives for several machines: s3://bucket/folder, gs://, az:// or a mounted folder."""
+    patience: float = Field(300.0, gt=0)
+    """Seconds for which a store may fail before a job stops, to be run again."""
+    lease: float = Field(60.0, gt=0)
+    """Seconds of silence after which a job elsewhere is taken for dead, and another goes on with it."""
+    retries: int = Field(20, ge=0)
+    """On Ray and Slurm: how often a job that was stopped or lost is started again."""
+    gpus: float = Field(1.0, ge=0)
+    """On Ray and Slurm: GPUs of each job, where there are any."""
+    resources: dict[str, float] = Field({}, strict=False)
+    """On Ray: other resources that a job needs, as { A100 = 1 }."""
+    minutes: int = Field(1440, ge=1)
+    """On Slurm: the time limit of a job; it saves before that and goes on in a new one."""
+    grace: int = Field(120, ge=1)
+    """On Slurm: seconds before the time limit at which a job saves."""
+    slurm: dict[str, str | int] = Field({}, strict=False)
+    """Options of sbatch, as { partition = "gpu", account = "lab" }."""
 
 
 class PlanConfig(Section):
@@ -411,10 +541,36 @@ class RunConfig(Section):
     condition: ConditionConfig = ConditionConfig()
     expert: ExpertConfig = ExpertConfig()
     router: RouterConfig = RouterConfig()
+    student: StudentConfig | None = None
     sample: SampleConfig = SampleConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     launch: LaunchConfig = LaunchConfig()
     plan: PlanConfig = PlanConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _student_like_expert(cls, given: Any) -> Any:
+        """A student has the experts' network but for what is said of it."""
+        student = given.get("student") if isinstance(given, Mapping) else None
+        expert = given.get("expert", {}) if isinstance(given, Mapping) else None
+        if not isinstance(student, Mapping) or not isinstance(expert, Mapping):
+            return given
+        named = {*SIZES["XL"], "patch", "size"} if "size" in student else set()
+        like = {key: expert[key] for key in NetworkConfig.model_fields.keys() - named if key in expert}
+        return {**given, "student": {**like, **student}}
+
+    @model_validator(mode="after")
+    def _islands_have_all_clusters(self) -> Self:
+        if self.student is None or self.student.islands is None:
+            return self
+        named = [k for group in self.student.islands.clusters or () for k in group]
+        if self.student.islands.clusters is not None and sorted(named) != list(
+            range(self.partition.clusters)
+        ):
+            raise ValueError(
+                f"student.islands.clusters must name each cluster 0 to {self.partition.clusters - 1} once"
+            )
+        return self
 
     @model_validator(mode="after")
     def _overrides_name_clusters(self) -> Self:
@@ -517,6 +673,15 @@ def known_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[str
     keys: list[str] = []
     for name, field in model.model_fields.items():
         keys.append(prefix + name)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            keys += known_keys(field.annotation, f"{prefix}{name}.")
+        section = section_of(field.annotation)
+        if section is not None:
+            keys += known_keys(section, f"{prefix}{name}.")
     return keys
+
+
+def section_of(annotation: Any) -> type[BaseModel] | None:
+    """The section that a key holds, also where it may be left out."""
+    for kind in get_args(annotation) if isinstance(annotation, UnionType) else (annotation,):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None

@@ -199,6 +199,7 @@ def card(run: Run, licence: str, drawn: dict[str, Any]) -> str:
         router=_last_loss(run.router.path) if run.router.done else None,
         rows=sum(sizes),
         parameters=_parameters(run),
+        taught_by=run.expert(0).contents.get("taught_by", 0),
         num=len(drawn["experts"]),
         version=atoll.__version__,
     )

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from atoll.config import ExpertConfig, NetworkConfig, RouterConfig, RunConfig, TrainConfig
+from atoll.config import NetworkConfig, RouterConfig, RunConfig, TrainConfig
 from atoll.errors import ConfigError
 
 
@@ -54,6 +54,8 @@ class Network:
     """Tokens of a text."""
     clusters: int = 0
     """Of a router; an expert has none."""
+    steps: bool = False
+    """Whether it is a flow map, which is told where a step ends."""
 
     @property
     def width(self) -> int:
@@ -93,6 +95,7 @@ def parameters(network: Network) -> int:
     total = network.config.depth * block
     total += network.patch * w + w + FREQUENCIES * w + w + w * w + w
     total += 6 * w * w + 6 * w + 2 * w if shared else 2 * w * w + 2 * w
+    total += FREQUENCIES * w + w + w * w + w if network.steps else 0
     if network.kind == "class":
         total += (network.classes + 1) * w
     elif network.kind == "text":
@@ -110,7 +113,7 @@ def forward_flops(network: Network) -> float:
     if network.cross:
         block += n * 4 * w * w + m * 4 * w * w + 4 * n * m * w
     total = network.config.depth * block + 2 * (FREQUENCIES * w + w * w) + (12 if shared else 4) * w * w
-    total += 2 * n * network.patch * w
+    total += 2 * n * network.patch * w + (2 * (FREQUENCIES * w + w * w) if network.steps else 0)
     if network.kind == "text":
         total += 2 * (m if network.cross else 1) * network.text * w
     return float(total + 2 * w * (network.clusters or n * network.patch))
@@ -256,6 +259,7 @@ def plan(config: RunConfig, found: Mapping[str, Any] | None = None) -> dict[str,
     jobs: dict[str, Any] = {f"expert {k}": job for k, job in enumerate(experts)}
     if clusters > 1:
         jobs["router"] = _job(_network(config.router, config, about), config.router, device)
+    jobs |= _students(config, about, device)
     per_sample = math.prod(about["shape"]) * about["bytes_per_value"]
     if config.condition.kind == "text":
         per_sample += config.encode.text_tokens * about["text"] * HALF
@@ -312,7 +316,7 @@ def _shape_of(config: RunConfig) -> tuple[int, ...] | None:
     return (config.data.channels or 3, config.data.size, config.data.size)
 
 
-def _network(settings: ExpertConfig | RouterConfig, config: RunConfig, about: Mapping[str, Any]) -> Network:
+def _network(settings: NetworkConfig, config: RunConfig, about: Mapping[str, Any]) -> Network:
     shape, patch = about["shape"], settings.patch
     if len(shape) - 1 != len(patch) or any(a % b for a, b in zip(shape[1:], patch, strict=True)):
         raise ConfigError(f"patch {list(patch)} does not divide samples of {list(shape)} (channels, *grid)")
@@ -329,11 +333,39 @@ def _network(settings: ExpertConfig | RouterConfig, config: RunConfig, about: Ma
     )
 
 
-def _job(network: Network, train: TrainConfig, device: Device) -> dict[str, Any]:
+def _students(config: RunConfig, about: Mapping[str, Any], device: Device) -> dict[str, Any]:
+    """What distillation takes: the student's own passes, and those of its teachers."""
+    own = config.student
+    if own is None:
+        return {}
+    expert = forward_flops(_network(config.expert_for(0), config, about))
+    network = _network(own, config, about)
+    halves = 2 if own.guidance > 1 else 1
+    asked = config.partition.clusters if own.teacher == "ensemble" else 1
+    jobs = {"student": _job(network, own, device, expert * asked * halves)} if own.steps else {}
+    few = own.few
+    if few is not None:
+        map_network = replace(network, steps=True)
+        teacher = forward_flops(network)
+        if few.teacher != "student":
+            teacher = expert * halves * (config.partition.clusters if few.teacher == "ensemble" else 1)
+        if few.method == "progressive":
+            rounds = int(math.log2(few.grid // few.fewest))
+            whole, extra = few.model_copy(update={"steps": few.steps * rounds}), 1.5 * teacher
+        else:
+            # two points of a difference for the share of samples that step; 16 solver steps for 8 pairs
+            whole, extra = few, teacher + 2 * few.pairs * forward_flops(map_network)
+            extra += few.trajectories / few.steps * (3 * forward_flops(map_network) + teacher * few.grid / 8)
+        jobs["few-step"] = _job(map_network, whole, device, extra)
+    return jobs
+
+
+def _job(network: Network, train: TrainConfig, device: Device, teachers: float = 0.0) -> dict[str, Any]:
+    """What a training takes; `teachers` are FLOPs per sample of those who are only asked."""
     half = train.precision != "float32"
     count, forward = parameters(network), forward_flops(network)
     passes = 4 if train.recompute else 3
-    flops = passes * forward * train.steps * train.batch
+    flops = (passes * forward + teachers) * train.steps * train.batch
     needed = memory(network, train, half=half)
     rows = train.micro_batch or train.batch
     fits = needed.total <= device.gigabytes * 1e9 * USABLE
@@ -346,6 +378,7 @@ def _job(network: Network, train: TrainConfig, device: Device) -> dict[str, Any]
         "batch": train.batch,
         "forward_flops_per_sample": forward,
         "flops": flops,
+        "teacher_flops": teachers * train.steps * train.batch,
         "memory_bytes": {**needed._asdict(), "total": needed.total},
         "activations_bytes": {
             "kept": activations(network, rows, half=half, recompute=False).peak,

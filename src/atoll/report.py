@@ -14,7 +14,7 @@ from atoll.evaluate import routing
 from atoll.evaluate.evaluation import FILE as EVALUATION
 from atoll.plan import strategy_costs
 from atoll.provenance import PALETTE
-from atoll.runs import Run, read_json, read_lines, replacing
+from atoll.runs import Run, Stage, read_json, read_lines, replacing
 from atoll.sample import load_ensemble
 
 EXAMINED = 250
@@ -107,11 +107,15 @@ def _loss_curves(run: Run) -> list[str]:
     """The losses of all experts, and of the router."""
     found = _metrics(run)
     clusters = run.config.partition.clusters
+    students = _students(run)
 
     def experts(axes: Any) -> None:
         for index, lines in enumerate(found[:clusters]):
             _curve(axes, lines, colour(index))
-        axes.set(xlabel="step", ylabel="velocity loss", title="experts", yscale="log")
+        for stage, style in zip(students, ("-", "--"), strict=False):
+            _curve(axes, read_lines(stage.path / "metrics.jsonl"), INK, style)
+        title = "experts, and students in black" if students else "experts"
+        axes.set(xlabel="step", ylabel="velocity loss", title=title, yscale="log")
 
     def router(axes: Any) -> None:
         _curve(axes, found[-1], INK)
@@ -120,8 +124,9 @@ def _loss_curves(run: Run) -> list[str]:
     return [drawn(experts)] + ([drawn(router)] if len(found) > clusters else [])
 
 
-def _curve(axes: Any, lines: Sequence[Mapping[str, Any]], ink: str) -> None:
-    axes.plot([line["step"] for line in lines], [line["loss"] for line in lines], color=ink, lw=1.3)
+def _curve(axes: Any, lines: Sequence[Mapping[str, Any]], ink: str, style: str = "-") -> None:
+    steps, losses = [line["step"] for line in lines], [line["loss"] for line in lines]
+    axes.plot(steps, losses, color=ink, lw=1.3, ls=style)
 
 
 def _posterior(run: Run) -> list[str]:
@@ -265,6 +270,7 @@ def _facts(run: Run, used: str) -> list[tuple[str, str]]:
         )
     how = config.sample
     facts += [
+        *_distilled(run),
         ("sampled with", f"{how.solver}, {how.steps} steps, {used}, guidance {how.guidance:g}"),
         ("seeds", f"{config.seed} of training, {how.seed} of sampling"),
         ("finished jobs", ", ".join(_duration(_seconds(lines)) for lines in _metrics(run))),
@@ -279,6 +285,18 @@ def made_with() -> list[tuple[str, str]]:
         ("made with", f"Atoll {found['atoll']}, torch {found['torch']}, Python {found['python']}"),
         ("on", f"{found['device']}, {found['cores']} cores, {found['memory']}"),
     ]
+
+
+def _distilled(run: Run) -> list[tuple[str, str]]:
+    """The students that there are."""
+    return [
+        (stage.path.name, f"{stage.contents['steps']:,} steps, in {stage.path.name}/")
+        for stage in _students(run)
+    ]
+
+
+def _students(run: Run) -> list[Stage]:
+    return [stage for stage in (run.student, run.few_step) if stage.done]
 
 
 def _recipe(run: Run) -> str:

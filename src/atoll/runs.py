@@ -189,18 +189,33 @@ class Run:
         return self.stage("partition", f"cluster-{index:02d}")
 
     def expert(self, index: int) -> Stage:
-        """One expert."""
-        return self.stage("experts", f"{index:02d}")
+        """One expert; the folder of a student is a run whose only expert is the folder itself."""
+        whole = self.stage()
+        return whole if whole.done else self.stage("experts", f"{index:02d}")
 
     @property
     def router(self) -> Stage:
         """The router."""
         return self.stage("router")
 
+    @property
+    def student(self) -> Stage:
+        """The one model distilled from all experts."""
+        return self.stage("student")
+
+    @property
+    def few_step(self) -> Stage:
+        """The one that needs few steps."""
+        return self.stage("few-step")
+
+    def drawn(self, index: int) -> Stage:
+        """Samples of one expert in place of its cluster's."""
+        return self.stage("drawn", f"cluster-{index:02d}")
+
     def expert_inputs(self, index: int) -> dict[str, Any]:
         """What expert `index` is made from."""
         settings = self.config.expert_for(index)
-        inputs = self._training_inputs(settings, [self.cluster(index)])
+        inputs = self.training_inputs(settings, [self.cluster(index)])
         if settings.init is not None:
             init = Stage(Path(settings.init))
             if not init.done:
@@ -214,10 +229,11 @@ class Run:
     def router_inputs(self) -> dict[str, Any]:
         """What the router is made from."""
         clusters = [self.cluster(index) for index in range(self.config.partition.clusters)]
-        return self._training_inputs(self.config.router, clusters)
+        return self.training_inputs(self.config.router, clusters)
 
-    def _training_inputs(self, settings: TrainConfig, clusters: list[Stage]) -> dict[str, Any]:
-        ignored = {*settings.OPERATION, "init", "override"}
+    def training_inputs(self, settings: TrainConfig, clusters: list[Stage]) -> dict[str, Any]:
+        """What any training is made from, but for `init` and what others stand for."""
+        ignored = {*settings.OPERATION, "init", "override", "few", "islands", "resident"}
         return {
             "seed": self.config.seed,
             "settings": digest(settings.model_dump(mode="json", exclude=ignored)),

@@ -18,7 +18,9 @@ from atoll.models.ensemble import Ensemble, Progress, sampling_settings
 from atoll.models.expert import as_expert
 from atoll.models.roster import Roster
 from atoll.models.vocabulary import Asked, Encode, Prompts, Vocabulary
-from atoll.runs import Run, Stage
+from atoll.runs import Run, Stage, runs_folder
+from atoll.storage.mirror import fetch_run
+from atoll.storage.objects import address_of
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +42,12 @@ def load_ensemble(path: Path, device: str | None = None, **settings: Any) -> Ens
             shape=blueprint.shape,
             classes=blueprint.classes,
             text=blueprint.text,
+            maps=blueprint.steps,
         )
     run = open_run(path)
     how = sampling_settings(run.config.sample, **settings)
+    if how.model != "ensemble":
+        return load_ensemble(student_folder(run, how.model), device, **{**settings, "model": "ensemble"})
     serving = _serving(run, how)
     blueprint = checkpoint.read_blueprint(run.expert(serving[0]).path / checkpoint.CONFIG)
     stages = [run.expert(index) for index in range(run.config.partition.clusters)]
@@ -60,11 +65,22 @@ def load_ensemble(path: Path, device: str | None = None, **settings: Any) -> Ens
         defaults=how if len(serving) == len(stages) else how.model_copy(update={"experts": tuple(serving)}),
         band=_band(run.router),
         vocabulary=vocabulary(run, str(where)),
+        maps=blueprint.steps,
     )
 
 
+def student_folder(run: Run, model: str) -> Path:
+    """The folder of a run's student, which is a run of one expert itself."""
+    stage = run.student if model == "student" else run.few_step
+    if not stage.done:
+        raise RunError(f"{stage.path} is not trained yet; run `atoll student` on its recipe first")
+    return stage.path
+
+
 def open_run(path: Path) -> Run:
-    """The run in a folder, also where it lies in an exported folder or on the Hub (`hub:owner/name`)."""
+    """The run in a folder, in an exported folder, in a store (`s3://…`) or on the Hub (`hub:owner/name`)."""
+    if (address := address_of(path)) is not None:
+        path = fetch_run(address, runs_folder())
     if str(path).startswith(HUB):
         path = _download(str(path).removeprefix(HUB))
     return Run.open(path / ENSEMBLE if (path / INDEX).is_file() else path)
@@ -160,8 +176,9 @@ def _band(router: Stage) -> routing.Band:
 
 
 def is_expert(path: Path) -> bool:
-    """Whether a folder holds one expert rather than a run."""
-    return (path / checkpoint.CONFIG).is_file() and (path / checkpoint.WEIGHTS).is_file()
+    """Whether a folder holds one expert and does not know of what run."""
+    here = [(path / name).is_file() for name in (checkpoint.CONFIG, checkpoint.WEIGHTS, "resolved.json")]
+    return here == [True, True, False]
 
 
 def contents_of(run: Run) -> dict[str, Any]:

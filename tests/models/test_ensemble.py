@@ -321,3 +321,21 @@ def test_every_solver_reaches_the_data(solver_name):
     data = grouped(3, [4, 4, 4], dims=4, spread=0.2)
     samples = exact(data).sample(20, solver=solver_name, strategy="full", steps=60)
     assert torch.cdist(samples.double(), data.points).min(1).values.max() < 0.05
+
+
+def test_no_expert_is_asked_about_more_than_a_batch_at_once():
+    data = grouped(3, [4, 4, 4], dims=4, spread=0.2)
+    most: list[int] = []
+
+    class Counting(ExactExpert):
+        def forward(self, x_t, t, condition=None):
+            most.append(len(x_t))
+            return super().forward(x_t, t, condition)
+
+    counted = Ensemble([Counting(data, k) for k in range(3)], data.priors.float(), (4,), ExactRouter(data))
+    plain = exact(data)
+    for strategy in ("full", "top-1", "top-2"):
+        settings = {"steps": 4, "strategy": strategy, "seed": 3}
+        together = counted.sample(20, batch=5, **settings)
+        torch.testing.assert_close(together, plain.sample(20, batch=64, **settings), atol=1e-5, rtol=1e-5)
+    assert max(most) == 5

@@ -5,6 +5,8 @@ from torch import nn
 from atoll.models import routing
 from atoll.models.routing import Band
 
+FIRST = torch.tensor([0])
+
 
 class Known(nn.Module):
     """Certain below t = 0.3, indifferent above 0.7, in between somewhere in between."""
@@ -33,13 +35,15 @@ def test_a_router_that_never_settles_is_always_asked():
 def test_outside_the_band_the_answer_is_kept():
     asked: list[float] = []
 
-    def posterior(x_t: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    def posterior(x_t: torch.Tensor, t: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         asked.append(round(float(t[0]), 2))
         sure = (1.5 - t).clamp(max=1.0)
         return torch.stack([sure, 1 - sure], dim=1)
 
     ask = routing.in_band(posterior, Band(0.25, 0.75))
-    answers = [float(ask(torch.zeros(1, 1), torch.tensor([t]))[0, 0]) for t in (1.0, 0.8, 0.6, 0.4, 0.2, 0.1)]
+    answers = [
+        float(ask(torch.zeros(1, 1), torch.tensor([t]), FIRST)[0, 0]) for t in (1.0, 0.8, 0.6, 0.4, 0.2, 0.1)
+    ]
     assert asked == [1.0, 0.6, 0.4]
     assert answers == pytest.approx([0.5, 0.5, 0.9, 1.0, 1.0, 1.0])
 
@@ -47,14 +51,48 @@ def test_outside_the_band_the_answer_is_kept():
 def test_a_sample_that_is_still_undecided_below_the_band_is_asked_about():
     asked: list[float] = []
 
-    def posterior(x_t: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    def posterior(x_t: torch.Tensor, t: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         asked.append(round(float(t[0]), 2))
         return torch.tensor([[0.6, 0.4]])
 
     ask = routing.in_band(posterior, Band(0.5, 0.75))
     for t in (1.0, 0.6, 0.4, 0.2):
-        ask(torch.zeros(1, 1), torch.tensor([t]))
+        ask(torch.zeros(1, 1), torch.tensor([t]), FIRST)
     assert asked == [1.0, 0.6, 0.4, 0.2]
+
+
+def test_below_the_band_only_the_undecided_are_asked_about():
+    asked: list[list[int]] = []
+
+    def posterior(x_t: torch.Tensor, t: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        asked.append(rows.tolist())
+        assert len(x_t) == len(t) == len(rows)
+        sure = (
+            torch.where(rows == 1, 0.6, 1.0) + x_t[:, 0]
+        )  # the second one makes up its mind when x_t says so
+        return torch.stack([sure, 1 - sure], dim=1)
+
+    ask, rows = routing.in_band(posterior, Band(0.5, 1.0)), torch.arange(3)
+    ask(torch.zeros(3, 1), torch.ones(3), rows)
+    ask(torch.zeros(3, 1), torch.full((3,), 0.4), rows)
+    late = torch.tensor([[9.0], [0.4], [9.0]])
+    answers = ask(late, torch.full((3,), 0.2), rows)
+    assert answers[:, 0].tolist() == pytest.approx([1.0, 1.0, 1.0])
+    ask(late, torch.full((3,), 0.1), rows)
+    assert asked == [[0, 1, 2], [1], [1]]
+
+
+def test_a_router_that_was_sure_too_early_is_not_believed_then():
+    class Hasty(nn.Module):
+        """Sure of the first expert between 0.9 and 0.6, and of the second below 0.3."""
+
+        def forward(self, x_t: torch.Tensor, t: torch.Tensor, condition: None) -> torch.Tensor:
+            logit = 30.0 * ((t > 0.6) & (t < 0.9)) - 30.0 * (t < 0.3)
+            return torch.stack([logit, -logit], dim=1)
+
+    band = routing.measure_band(Hasty(), torch.zeros(4, 2), torch.randn(4, 2), None)
+    assert band.low == pytest.approx(0.28, abs=0.021)
+    assert band.high == pytest.approx(0.9, abs=0.021)
 
 
 def test_certainty_by_hand():

@@ -56,17 +56,18 @@ def done(tmp_path_factory):
     (folder / "tiny.toml").write_text(TINY)
     (folder / "study.toml").write_text(STUDY)
     trained: Counter[str] = Counter()
-    real = jobs._train
+    real = jobs.trained
 
-    def counted(run, stage, *rest):
+    def counted(stage, *rest, **others):
         if not stage.done:
-            trained[f"{run.path.name}/{stage.path.name}"] += 1
-        return real(run, stage, *rest)
+            run = next(part for part in stage.path.parents if part.name != "experts")
+            trained[f"{run.name}/{stage.path.name}"] += 1
+        return real(stage, *rest, **others)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATOLL_RUNS", str(folder / "runs"))
         patch.setattr(classifier, "STEPS", 20)
-        patch.setattr(jobs, "_train", counted)
+        patch.setattr(jobs, "trained", counted)
         shop = Workshop(design.load(folder / "study.toml"))
         cells = shop.cells()
         room.prepare(shop, cells)

@@ -116,7 +116,7 @@ def test_a_flipped_byte_in_a_cluster_is_found(prepared):
 
 def test_two_processes_do_not_train_the_same_expert(prepared):
     run = prepared()
-    with jobs._alone(run.expert(0).path), pytest.raises(RunError, match="another process"):
+    with jobs.alone(run.expert(0).path), pytest.raises(RunError, match="another process"):
         jobs.expert(run, 0)
     jobs.expert(run, 0)
 

@@ -28,6 +28,10 @@ class TrainingDraws(NamedTuple):
     """Standard normal, shaped like the samples."""
     dropped: Tensor
     """Which samples hide their condition."""
+    r: Tensor
+    """Times, not above t, at which a step from t ends; t itself where none is taken."""
+    uniform: Tensor
+    """One more number in [0, 1) for each sample, for whoever must choose."""
 
 
 def training_draws(
@@ -39,15 +43,24 @@ def training_draws(
     *,
     times: Literal["uniform", "logit-normal"] = "uniform",
     shift: float = 1.0,
+    pairs: float = 0.0,
 ) -> TrainingDraws:
-    """Draw what one step of one job needs for a batch of this shape."""
+    """Draw what one step of one job needs for a batch of this shape.
+
+    A share `pairs` of the samples, evenly spread so that every part of a batch has its own, gets two times,
+    of which the later is t and the earlier r.
+    """
     source = generator(seed, job, step)
     t = torch.rand(shape[0], generator=source)
     noise = torch.randn(*shape, generator=source)
     dropped = torch.rand(shape[0], generator=source) < dropout
+    other, uniform = torch.rand(2, shape[0], generator=source)
     if times == "logit-normal":
-        t = logit_normal(t)
-    return TrainingDraws(shifted(t, shift), noise, dropped)
+        t, other = logit_normal(t), logit_normal(other)
+    t = shifted(t, shift)
+    count = (torch.arange(shape[0] + 1, dtype=torch.float64) * pairs).floor()
+    other = torch.where(count.diff() > 0, shifted(other, shift), t)
+    return TrainingDraws(torch.maximum(t, other), noise, dropped, torch.minimum(t, other), uniform)
 
 
 def logit_normal(uniform: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -10,8 +11,8 @@ from torch import Tensor
 Velocity = Callable[[Tensor, Tensor], Tensor]
 """v(x_t, t) for a batch of points and their times."""
 
-Step = Callable[[Velocity, Tensor, float, float], Tensor]
-"""One step of a solver: velocity, x_t, t, the next t."""
+Step = Callable[[Any, Tensor, float, float], Tensor]
+"""One step of a solver: velocity, or average velocity of a flow map, x_t, t, the next t."""
 
 
 def times(steps: int, shift: float = 1.0) -> list[float]:
@@ -38,6 +39,16 @@ def heun(velocity: Velocity, x_t: Float[Tensor, "batch *sample"], t: float, t_ne
     if t_next == 0:
         return guess
     return x_t + (t_next - t) / 2 * (v + velocity(guess, _batch_of(t_next, x_t)))
+
+
+def jump(
+    average: Callable[[Tensor, Tensor, Tensor], Tensor],
+    x_t: Float[Tensor, "batch *sample"],
+    t: float,
+    t_next: float,
+) -> Tensor:
+    """One step of a flow map, x_r = x_t - (t - r) u(x_t, t, r), of any length (arXiv 2505.13447, eq. 12)."""
+    return x_t + (t_next - t) * average(x_t, _batch_of(t, x_t), _batch_of(t_next, x_t))
 
 
 class DPM:
@@ -75,7 +86,7 @@ SOLVERS: dict[str, Callable[[], Step]] = {"euler": lambda: euler, "heun": lambda
 
 
 def integrate(
-    velocity: Velocity,
+    velocity: Callable[..., Tensor],
     noise: Float[Tensor, "batch *sample"],
     steps: int,
     solver: Step = euler,

@@ -44,13 +44,16 @@ class Blueprint(Section):
     tables: bool = False
     """Whether positions and time frequencies are not the usual ones and lie with the weights."""
 
+    steps: bool = False
+    """Whether it is a flow map, which is told where a step ends."""
+
     def build(self) -> nn.Module:
         """A new network with initial weights."""
         network: DiT | Router
         if self.role == "router":
             network = Router(self.network, self.shape, self.clusters, self.condition, self.classes, self.text)
         else:
-            network = DiT(self.network, self.shape, self.condition, self.classes, self.text)
+            network = DiT(self.network, self.shape, self.condition, self.classes, self.text, self.steps)
         if self.tables:
             trunk = network.trunk
             trunk.register_buffer("position", trunk.position, persistent=True)

@@ -21,6 +21,8 @@ FREQUENCIES = 256
 """Size of the sinusoidal embedding of t before its MLP."""
 TIME_SCALE = 1000.0
 """Networks see 1000 t, the range for which the frequencies are made."""
+STEP_SCALE = 10.0
+"""Flow maps see 10 (t - r): their derivative in time is taken, which fast oscillations would drown."""
 
 
 class Patches(nn.Module):
@@ -72,9 +74,9 @@ class TimeEmbedding(nn.Module):
 
     frequency: Tensor
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, scale: float = TIME_SCALE) -> None:
         super().__init__()
-        half = FREQUENCIES // 2
+        self.scale, half = scale, FREQUENCIES // 2
         frequency = torch.exp(-math.log(10_000.0) * torch.arange(half, device="cpu") / half)
         self.register_buffer("frequency", frequency, persistent=False)
         self.hidden = nn.Linear(FREQUENCIES, width)
@@ -82,7 +84,7 @@ class TimeEmbedding(nn.Module):
 
     def forward(self, t: Float[Tensor, " batch"]) -> Float[Tensor, "batch width"]:
         """Embed t in [0, 1]."""
-        angle = TIME_SCALE * t[:, None].float() * self.frequency
+        angle = self.scale * t[:, None].float() * self.frequency
         sinusoids = torch.cat([angle.cos(), angle.sin()], dim=1)
         return self.out(F.silu(self.hidden(sinusoids.to(self.hidden.weight.dtype))))
 
@@ -221,6 +223,7 @@ class Trunk(nn.Module):
         kind: conditions.Kind = "none",
         classes: int = 0,
         text: int = 0,
+        steps: bool = False,
     ) -> None:
         super().__init__()
         cross = kind == "text" and network.text != "pooled"
@@ -228,6 +231,7 @@ class Trunk(nn.Module):
         self.embed = nn.Linear(self.patches.size, network.width)
         self.register_buffer("position", positions(self.patches.grid, network.width), persistent=False)
         self.time = TimeEmbedding(network.width)
+        self.step = TimeEmbedding(network.width, STEP_SCALE) if steps else None
         self.condition = conditions.build(kind, classes, 0 if cross else text, network.width)
         self.text = conditions.TextMemory(text, network.width, network.text == "cross-mlp") if cross else None
         shared = network.modulation == "shared"
@@ -247,9 +251,12 @@ class Trunk(nn.Module):
         tokens: Float[Tensor, "batch tokens width"],
         t: Float[Tensor, " batch"],
         condition: conditions.Condition,
+        r: Float[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
-        """Blocks and a last modulated norm."""
+        """Blocks and a last modulated norm; a flow map is told r, where a step ends, by default at once."""
         c = self.time(t) + self.condition(condition)
+        if self.step is not None:
+            c = c + self.step(torch.zeros_like(t) if r is None else t - r)
         memory, mask = (None, None) if self.text is None else self.text(condition)
         for_blocks, for_last = self.modulators(c)
         for block in self.blocks:
@@ -280,6 +287,8 @@ class Trunk(nn.Module):
                 nn.init.normal_(module.null, std=0.02)
         for layer in (self.time.hidden, self.time.out):
             nn.init.normal_(layer.weight, std=0.02)
+        if self.step is not None:  # zero: a flow map starts as the velocity that it is made from
+            nn.init.zeros_(self.step.out.weight)
         for module in self.modules():
             if isinstance(module, Modulation) and module.layer is not None:
                 nn.init.zeros_(module.layer.weight)
@@ -299,10 +308,11 @@ class DiT(nn.Module):
         kind: conditions.Kind = "none",
         classes: int = 0,
         text: int = 0,
+        steps: bool = False,
     ) -> None:
-        """Build a network; `text` is the width of the states of a text."""
+        """Build a network; `text` is the width of the states of a text, `steps` makes it a flow map."""
         super().__init__()
-        self.trunk = Trunk(network, shape, kind, classes, text)
+        self.trunk = Trunk(network, shape, kind, classes, text, steps)
         self.head = nn.Linear(network.width, self.trunk.patches.size)
         self.trunk.initialise()
         nn.init.zeros_(self.head.weight)
@@ -313,7 +323,8 @@ class DiT(nn.Module):
         x_t: Float[Tensor, "batch channels *grid"],
         t: Float[Tensor, " batch"],
         condition: conditions.Condition = None,
+        r: Float[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch channels *grid"]:
-        """Predict from x_t (batch, channels, *grid) and t (batch)."""
-        tokens = self.trunk(self.trunk.tokens(x_t), t, condition)  # (B, N, W)
+        """Predict from x_t and t; a flow map, the average velocity from t down to r."""
+        tokens = self.trunk(self.trunk.tokens(x_t), t, condition, r)  # (B, N, W)
         return self.trunk.patches.join(self.head(tokens))  # (B, C, *grid)

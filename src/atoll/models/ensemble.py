@@ -1,7 +1,7 @@
 """Router and experts as one velocity, and samples from it."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,10 @@ Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
 Finished = Callable[[Sequence[int], "Samples"], None]
 """Called with the numbers of some samples as soon as they are done, and the samples."""
+
+
+Weigh = Callable[[Tensor, Tensor], Tensor]
+"""The weights of the experts from x_t and t."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ class Ensemble:
     """The times between which the router is asked."""
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     """What names of classes and prompts mean here."""
+    maps: bool = False
+    """Whether the only expert is a flow map, whose steps are exact whatever their length."""
 
     @property
     def kind(self) -> conditions.Kind:
@@ -118,16 +124,22 @@ class Ensemble:
         return self.weighted(weights, x_t, t, condition, guidance)[0]
 
     def weighted(
-        self, weights: Tensor, x_t: Tensor, t: Tensor, condition: Condition, guidance: float = 1.0
+        self,
+        weights: Tensor,
+        x_t: Tensor,
+        t: Tensor,
+        condition: Condition,
+        guidance: float = 1.0,
+        batch: int | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Σ_k w_k v_k, asking each expert only about the samples in which it has weight (DDM eq. 5).
 
-        And how far the experts were apart, by Σ_k w_k |v_k - v|² = Σ_k w_k |v_k|² - |v|².
+        And how far the experts were apart, by Σ_k w_k |v_k - v|² = Σ_k w_k |v_k|² - |v|². At most `batch`
+        samples go through an expert at once.
         """
         total = torch.zeros_like(x_t)
         square = torch.zeros(len(x_t), device=x_t.device)
-        for k in weights.any(0).nonzero()[:, 0].tolist():
-            rows = weights[:, k].nonzero()[:, 0]
+        for k, rows in self._asked_about(weights, batch or len(x_t)):
             everything = len(rows) == len(x_t)
             v = self._guided(
                 self.experts[k],
@@ -141,6 +153,13 @@ class Ensemble:
             square.index_add_(0, rows, (w * v.square().flatten(1).sum(1)).float())
         length = total.square().flatten(1).sum(1).float()
         return total, (square / length.clamp(min=1e-12) - 1).clamp(min=0)
+
+    @staticmethod
+    def _asked_about(weights: Tensor, batch: int) -> Iterator[tuple[int, Tensor]]:
+        """Each expert that is needed, with the samples that need it, a batch at a time."""
+        for k in weights.any(0).nonzero()[:, 0].tolist():
+            for rows in torch.split(weights[:, k].nonzero()[:, 0], batch):
+                yield k, rows
 
     def sample(
         self,
@@ -177,6 +196,8 @@ class Ensemble:
         """
         how = sampling_settings(self.defaults, num=num, **settings)
         self._served(how)
+        if self.maps and how.guidance != 1:
+            raise ConfigError("a few-step student cannot be guided afterwards; bake it in: student.guidance")
         told = self._asked(how, label, prompt, text)
         strategy, certainty = self.resolve(how, told)
         if strategy == "oracle" and (cluster is None or len(cluster) != how.num):
@@ -218,10 +239,16 @@ class Ensemble:
     def _parts(
         self, how: SampleConfig, strategy: str, told: Condition, cluster: Sequence[int] | None
     ) -> list[_Part]:
-        """The batches: as they come, or by expert where each sample keeps one, to load each once."""
+        """What is made together: by expert where each sample keeps one, to load each once.
+
+        Otherwise as many as give every expert a full batch, if they spread evenly: eight experts that are
+        asked about eight samples each cost more than one that is asked about 64.
+        """
         batches = [range(i, min(i + how.batch, how.num)) for i in range(0, how.num, how.batch)]
         if strategy not in ("ancestral", "oracle"):
-            return [_Part(list(batch), self._told(told, list(batch))) for batch in batches]
+            room = how.batch * int(self._served(how).sum())
+            together = [range(i, min(i + room, how.num)) for i in range(0, how.num, room)]
+            return [_Part(list(some), self._told(told, list(some))) for some in together]
         if cluster is None:
             drawn = [self._ancestors(how, batch, self._told(told, list(batch))) for batch in batches]
             cluster = torch.cat(drawn).tolist()
@@ -250,6 +277,8 @@ class Ensemble:
     ) -> Samples:
         """Sample some indices; each depends on (seed, index) alone, not on its company."""
         noise = draws.sample_noise(how.seed, part.indices, self.shape).to(self.device)
+        if self.maps:
+            return self._jump(noise, part.condition, how, report)
         weigh = self._weigher(part, how, strategy)
         weights, apart, times = [], [], []
 
@@ -257,7 +286,7 @@ class Ensemble:
             now = float(t[0])
             guidance = how.guidance if how.guided[0] <= now <= how.guided[1] else 1.0
             weights.append(weigh(x_t, t))
-            v, disagreement = self.weighted(weights[-1], x_t, t, part.condition, guidance)
+            v, disagreement = self.weighted(weights[-1], x_t, t, part.condition, guidance, how.batch)
             apart.append(disagreement)
             times.append(now)
             return v
@@ -265,7 +294,22 @@ class Ensemble:
         x_0 = solver.integrate(velocity, noise, how.steps, solver.SOLVERS[how.solver](), report, how.shift)
         return Samples(x_0, torch.stack(weights), torch.stack(apart), tuple(times), strategy, None)
 
-    def _weigher(self, part: _Part, how: SampleConfig, strategy: str) -> routing.Posterior:
+    def _jump(
+        self, noise: Tensor, condition: Condition, how: SampleConfig, report: Callable[[int], None] | None
+    ) -> Samples:
+        """Sample by the steps of a flow map."""
+        times: list[float] = []
+
+        def average(x_t: Tensor, t: Tensor, r: Tensor) -> Tensor:
+            times.append(float(t[0]))
+            return self.experts[0](x_t, t, condition, r).to(x_t.dtype)
+
+        x_0 = solver.integrate(average, noise, how.steps, solver.jump, report, how.shift)
+        asked = len(times), len(noise)
+        sure = torch.ones(*asked, 1, device=self.device)
+        return Samples(x_0, sure, torch.zeros(asked, device=self.device), tuple(times), "ancestral", None)
+
+    def _weigher(self, part: _Part, how: SampleConfig, strategy: str) -> Weigh:
         """The weights of the experts as a function of x_t and t."""
         if part.expert is not None:
             experts = torch.full((len(part.indices),), part.expert, device=self.device)
@@ -273,11 +317,19 @@ class Ensemble:
             return lambda x_t, t: fixed
         choose, asked = strategies.by_name(strategy), itertools.count()
         band = self.band if how.band else routing.Band()
-        posterior = routing.in_band(lambda x_t, t: self.posterior(x_t, t, part.condition), band)
+
+        everyone = torch.arange(len(part.indices), device=self.device)
+
+        def routed(x_t: Tensor, t: Tensor, rows: Tensor) -> Tensor:
+            told = [conditions.take(part.condition, some) for some in torch.split(rows, how.batch)]
+            batches = zip(torch.split(x_t, how.batch), torch.split(t, how.batch), told, strict=True)
+            return torch.cat([self.posterior(*batch) for batch in batches])
+
+        posterior = routing.in_band(routed, band)
 
         def weigh(x_t: Tensor, t: Tensor) -> Tensor:
             purpose = f"strategy/{next(asked)}"
-            p = self._posterior_of_served(how, posterior(x_t, t))
+            p = self._posterior_of_served(how, posterior(x_t, t, everyone))
             return choose(p, lambda number: self._uniform(how.seed, part.indices, purpose, number))
 
         return weigh

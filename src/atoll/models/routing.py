@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from atoll.flow import path
 from atoll.models.conditions import Condition
 
-Posterior = Callable[[Tensor, Tensor], Tensor]
-"""p(k | x_t, t) of a batch."""
+Posterior = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""p(k | x_t, t) of some samples of a batch, which are told by their rows in it."""
 
 TOLERANCE = 1e-5
 """A change of the posterior that changes nothing."""
+KEPT = 10 * TOLERANCE
+"""So little may a posterior move that was certain."""
 SURE = 0.9
 """From this certainty at t = 1 on, the condition alone tells the cluster."""
 
@@ -24,7 +26,7 @@ class Band:
     """The times between which the router decides; outside them asking it again changes nothing."""
 
     low: float = 0.0
-    """Below this every sample has one expert, and keeps it."""
+    """Below this a sample that has its expert keeps it."""
     high: float = 1.0
     """Above this the noise says nothing: the posterior is what the condition alone says."""
 
@@ -32,24 +34,30 @@ class Band:
 def in_band(posterior: Posterior, band: Band) -> Posterior:
     """The same posterior, asked only where it can change.
 
-    Above the band it is that of t = 1; below it the last one, once every sample of the batch has its expert:
-    a probability is a martingale along the way, so what is certain stays so. For one batch, from 1 to 0.
+    Above the band it is that of t = 1; below it the router is asked about those samples alone that have no
+    expert yet: a probability is a martingale along the way, so what is certain stays so. For one batch,
+    from 1 to 0.
     """
     last: Tensor | None = None
 
-    def ask(x_t: Tensor, t: Tensor) -> Tensor:
+    def ask(x_t: Tensor, t: Tensor, rows: Tensor) -> Tensor:
         nonlocal last
         now = float(t[0])
-        settled = last is not None and (now > band.high or (now < band.low and _decided(last)))
-        if last is None or not settled:
-            last = posterior(x_t, t)
+        if last is None or band.low <= now <= band.high:
+            last = posterior(x_t, t, rows)
+        elif now < band.low:
+            open_rows = (~_decided(last)).nonzero()[:, 0]
+            if len(open_rows):
+                answers = posterior(x_t[open_rows], t[open_rows], rows[open_rows])
+                last = last.index_copy(0, open_rows, answers)
         return last
 
     return ask
 
 
-def _decided(posterior: Tensor) -> bool:
-    return bool((1 - posterior.max(1).values).max() <= TOLERANCE)
+def _decided(posterior: Tensor) -> Tensor:
+    """Which samples have their expert."""
+    return 1 - posterior.max(-1).values <= TOLERANCE
 
 
 @torch.inference_mode()
@@ -60,16 +68,21 @@ def measure_band(
     condition: Condition,
     points: int = 50,
 ) -> Band:
-    """Where the router decides, on real samples: the posterior is constant above and certain below."""
+    """Where the router decides, on real samples: the posterior is constant above; below, certain is final.
+
+    A learnt router may be sure too early and change its mind; the band begins where none of these samples
+    saw that.
+    """
     times = [point / points for point in range(points + 1)]
-    posteriors = [_posterior(router, x_0, noise, condition, t) for t in times]
-    end = posteriors[-1]
-    moved = [float((p - end).abs().max()) for p in posteriors]
-    unsure = [float(1 - p.max(1).values.min()) for p in posteriors]
+    posteriors = torch.stack([_posterior(router, x_0, noise, condition, t) for t in times])
+    moved = (posteriors - posteriors[-1]).abs().amax((1, 2)).tolist()
     high = min(t for i, t in enumerate(times) if all(m <= TOLERANCE for m in moved[i:]))
-    below = [t for i, t in enumerate(times) if all(u <= TOLERANCE for u in unsure[: i + 1])]
-    low = max(below, default=0.0)
-    # a posterior that is certain from the start has no band at all, whichever end it is looked at from
+    decided, low = _decided(posteriors), 0.0
+    for i, t in enumerate(times):
+        changed = (posteriors[: i + 1, decided[i]] - posteriors[i, decided[i]]).abs()
+        if changed.numel() and float(changed.max()) > KEPT:
+            break
+        low = t if changed.numel() else low
     return Band(min(low, high), high)
 
 

@@ -2,7 +2,8 @@
 
 import contextlib
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,52 +30,65 @@ def expert(run: Run, index: int, *, start_over: bool = False) -> Stage:
     clusters = run.config.partition.clusters
     if not 0 <= index < clusters:
         raise ConfigError(f"there is no expert {index}: this run has experts 0 to {clusters - 1}")
-    cluster = run.cluster(index)
+    cluster, stage, config = run.cluster(index), run.expert(index), run.config.expert_for(index)
     with sealed(cluster):
-        return _train(run, run.expert(index), [cluster], run.config.expert_for(index), start_over)
+        build = partial(_task, run, stage, [cluster], config)
+        return trained(stage, run.expert_inputs(index), build, start_over=start_over)
 
 
 def router(run: Run, *, start_over: bool = False) -> Stage:
     """Train the router to tell from which cluster a noisy sample comes."""
     clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
-    return _train(run, run.router, clusters, run.config.router, start_over)
+    stage = run.router
+    build = partial(_task, run, stage, clusters, run.config.router)
+    band = partial(_measured_band, run, stage)
+    return trained(stage, run.router_inputs(), build, start_over=start_over, measure=band)
 
 
-def _train(
-    run: Run, stage: Stage, clusters: list[Stage], config: ExpertConfig | RouterConfig, start_over: bool
+Build = Callable[[Island], tuple[loop.Task, checkpoint.Blueprint]]
+"""What is trained, and what it is, before anything is written."""
+Measure = Callable[[checkpoint.Blueprint], dict[str, Any]]
+"""What is to be known of a finished network besides."""
+
+
+def trained(
+    stage: Stage,
+    made_from: dict[str, Any],
+    build: Build,
+    *,
+    start_over: bool = False,
+    measure: Measure = lambda blueprint: {},
 ) -> Stage:
-    expert = isinstance(config, ExpertConfig)
-    made_from = run.expert_inputs(int(stage.path.name)) if expert else run.router_inputs()
-    with islands.joined() as island, _alone(stage.path) if island.first else contextlib.nullcontext():
+    """A stage with a trained network in it, from wherever an earlier call stopped."""
+    with islands.joined() as island, alone(stage.path) if island.first else contextlib.nullcontext():
         if island.from_first(lambda: not start_over and stage.current(made_from)):
             return stage
-        task, blueprint = _task(run, stage, clusters, config, island)
+        task, blueprint = build(island)
         island.from_first(lambda: stage.begin(made_from, start_over))
         state = loop.train(task, hardware.best_device())
         weights = {**task.model.state_dict(), **state.averaged()}
         contents: dict[str, Any] = {"steps": state.step, "rows": task.reader.rows}
-        island.from_first(lambda: _publish(run, stage, blueprint, weights, made_from, contents))
+        island.from_first(lambda: publish(stage, blueprint, weights, made_from, contents, measure))
     return stage
 
 
-def _publish(
-    run: Run,
+def publish(
     stage: Stage,
     blueprint: checkpoint.Blueprint,
     weights: dict[str, Tensor],
     made_from: dict[str, Any],
     contents: dict[str, Any],
+    measure: Measure = lambda blueprint: {},
 ) -> None:
     """Write what was trained, and say that it is finished."""
     with replacing(stage.path / checkpoint.WEIGHTS) as beside:
         checkpoint.write_tensors(beside, weights)
     write_json(stage.path / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
-    if blueprint.role == "router":
-        contents = {**contents, "band": _measured_band(run, stage, blueprint)}
+    contents = {**contents, **measure(blueprint)}
     stage.finish(made_from, [checkpoint.WEIGHTS, checkpoint.CONFIG], contents)
 
 
-def _measured_band(run: Run, stage: Stage, blueprint: checkpoint.Blueprint) -> tuple[float, float]:
+def _measured_band(run: Run, stage: Stage, blueprint: checkpoint.Blueprint) -> dict[str, Any]:
     """Between which times the finished router decides, on a few hundred samples."""
     device = hardware.best_device()
     router, _ = checkpoint.load(stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG, device)
@@ -82,9 +96,9 @@ def _measured_band(run: Run, stage: Stage, blueprint: checkpoint.Blueprint) -> t
     with contextlib.closing(Reader(clusters, BAND_SAMPLES, run.config.seed).batches()) as batches:
         batch = loop.to_device(next(batches), slice(None), device)
     drawn = draws.training_draws(run.config.seed, "router/band", 0, batch.x_0.shape, 0.0)
-    told = _told(blueprint, batch, drawn._replace(dropped=drawn.dropped.to(device)))
+    told = told_of(blueprint, batch, drawn._replace(dropped=drawn.dropped.to(device)))
     band = routing.measure_band(router, batch.x_0, drawn.noise.to(device), told)
-    return band.low, band.high
+    return {"band": (band.low, band.high)}
 
 
 def _task(
@@ -93,8 +107,8 @@ def _task(
     """What is trained, before anything is written: a mistake in the recipe shows here."""
     reader = Reader(clusters, config.batch, run.config.seed)
     name = f"expert-{stage.path.name}" if isinstance(config, ExpertConfig) else "router"
-    blueprint = _blueprint(run, config, reader)
-    model = _initial(blueprint, run.config.seed, name)
+    blueprint = blueprint_of(run, config, reader)
+    model = initial(blueprint, run.config.seed, name)
     if isinstance(config, ExpertConfig):
         if config.init is not None:
             init = Stage(Path(config.init))
@@ -117,7 +131,8 @@ def _task(
     return task, blueprint
 
 
-def _blueprint(run: Run, config: ExpertConfig | RouterConfig, reader: Reader) -> checkpoint.Blueprint:
+def blueprint_of(run: Run, config: NetworkConfig, reader: Reader) -> checkpoint.Blueprint:
+    """What is built for these samples by these settings: an expert, a router, or an expert's kin."""
     kind = run.config.condition.kind
     if kind == "class" and not reader.classes:
         raise ConfigError("condition.kind is 'class' but the samples have no labels; use 'none'")
@@ -127,11 +142,10 @@ def _blueprint(run: Run, config: ExpertConfig | RouterConfig, reader: Reader) ->
     if isinstance(config, RouterConfig) and config.blind:
         kind = "none"
     network = NetworkConfig.model_validate({key: getattr(config, key) for key in NetworkConfig.model_fields})
-    expert = isinstance(config, ExpertConfig)
-    keys = ObjectiveConfig.model_fields if expert else ()
+    keys = ObjectiveConfig.model_fields if isinstance(config, ExpertConfig) else ()
     objective = checkpoint.Objective.model_validate({key: getattr(config, key) for key in keys})
     return checkpoint.Blueprint(
-        role="expert" if expert else "router",
+        role="router" if isinstance(config, RouterConfig) else "expert",
         network=network,
         shape=tuple(reader.shape),
         condition=kind,
@@ -142,7 +156,7 @@ def _blueprint(run: Run, config: ExpertConfig | RouterConfig, reader: Reader) ->
     )
 
 
-def _initial(blueprint: checkpoint.Blueprint, seed: int, name: str) -> nn.Module:
+def initial(blueprint: checkpoint.Blueprint, seed: int, name: str) -> nn.Module:
     """A network whose first weights are a function of (seed, job)."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draws.generator(seed, f"{name}/weights").initial_seed())
@@ -158,7 +172,7 @@ def _expert_loss(blueprint: checkpoint.Blueprint, config: ExpertConfig) -> loop.
     def loss(model: nn.Module, batch: Batch, drawn: draws.TrainingDraws) -> Tensor:
         time = drawn.t * along.last
         x = along.point(batch.x_0, drawn.noise, time)
-        told = _told(blueprint, batch, drawn)
+        told = told_of(blueprint, batch, drawn)
         # Where it is converted, the recipe's objective is the velocity on the linear path.
         predicted = expert_room.velocity(model, own, x, time, told) if converted else model(x, time, told)
         alpha, sigma = along.coefficients(time)
@@ -172,13 +186,15 @@ def _expert_loss(blueprint: checkpoint.Blueprint, config: ExpertConfig) -> loop.
 def _router_loss(blueprint: checkpoint.Blueprint) -> loop.Loss:
     def loss(model: nn.Module, batch: Batch, drawn: draws.TrainingDraws) -> Tensor:
         x_t = path.point(batch.x_0, drawn.noise, drawn.t)
-        logits = model(x_t, drawn.t, _told(blueprint, batch, drawn))
+        logits = model(x_t, drawn.t, told_of(blueprint, batch, drawn))
         return objectives.router_loss(logits.float(), batch.cluster)
 
     return loss
 
 
-def _told(blueprint: checkpoint.Blueprint, batch: Batch, drawn: draws.TrainingDraws) -> conditions.Condition:
+def told_of(
+    blueprint: checkpoint.Blueprint, batch: Batch, drawn: draws.TrainingDraws
+) -> conditions.Condition:
     """The condition of each sample, hidden for some."""
     if blueprint.condition == "class":
         assert batch.label is not None
@@ -191,7 +207,7 @@ def _told(blueprint: checkpoint.Blueprint, batch: Batch, drawn: draws.TrainingDr
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Keep a second process from training the same thing; the lock goes with the process, however it ends."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f".{folder.name}.lock").open("w") as file:

@@ -46,6 +46,17 @@ class Task:
     dropout: float
     stage: Stage
     island: Island = field(default_factory=Island)
+    pairs: float = 0.0
+    """The share of samples that get a second time, at which a step ends."""
+    start: Callable[[states.TrainingState], None] | None = None
+    """Brings a new state to where this training begins, if that is not the network as it is at step 0."""
+    until: int | None = None
+    """The step after which this training ends; by default the last of its schedule."""
+
+    @property
+    def last(self) -> int:
+        """The step after which training ends."""
+        return self.config.steps if self.until is None else self.until
 
 
 class Taken(NamedTuple):
@@ -76,7 +87,7 @@ class Steps:
 
     def settle(self, before: dict[str, Any], batch: Batch) -> dict[str, Any]:
         """Decide how steps are taken, with a trial on this batch if need be."""
-        ahead = self.config.steps - self.state.step
+        ahead = self.task.last - self.state.step
         trial = lambda: hardware.compiling_pays(self.model, lambda: self._try(batch), ahead)  # noqa: E731
         alone = self.task.island.size == 1
         chosen = hardware.decide(self.config, self.device, before, trial if alone else lambda: False)
@@ -118,6 +129,7 @@ class Steps:
             task.dropout,
             times=self.config.times,
             shift=self.config.time_shift,
+            pairs=task.pairs,
         )
         own = task.island.rows(size)
         most = self.config.micro_batch or max(1, own.stop - own.start)
@@ -144,6 +156,8 @@ def train(task: Task, device: torch.device) -> states.TrainingState:
     keeper = states.Keeper(
         task.stage.path / "state", task.config, task.island, background=device.type != "cpu"
     )
+    if task.start is not None:
+        task.start(steps.state)
     keeper.resume(steps.state)
     with contextlib.ExitStack() as stack:
         metrics = None
@@ -166,21 +180,21 @@ def _run(
 ) -> None:
     task, state, config = steps.task, steps.state, steps.config
     window = Window(state.step)
-    while state.step < config.steps:
+    while state.step < task.last:
         batch = next(batches)
         if state.step == window.started:
             keeper.remember(steps.settle(keeper.decisions(), batch))
         window.add(steps.take(batch))
-        last = state.step == config.steps
+        last = state.step == task.last
         stop = _asked(stopping, task.island, state.step, steps.device)
         if state.step % config.log_every == 0 or last:
             window.log(task, state.step, metrics)
         if state.step % config.save_every == 0 or last or stop:
             window.check(task)
             keeper.save(state)
-            if stop and not last:
+            if stop and (not last or task.until is not None):  # more is to come after a round
                 keeper.wait()
-                raise Interrupted(f"{task.name} stopped at step {state.step} of {config.steps}")
+                raise Interrupted(f"{task.name} stopped at step {state.step} of {task.last}")
     keeper.wait()
 
 

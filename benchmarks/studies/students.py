@@ -1,0 +1,248 @@
+"""What does one model cost that is distilled from many, and how few steps does it need?
+
+Everything is trained on Fashion-MNIST for the same number of steps, as in DDM's own comparison: a monolith
+with a batch of 32, eight experts with 4 each, and students taught by the expert of each sample. A student
+with a batch of 8 costs a third of the monolith's FLOPs, its teacher's passes included; with 24 it costs the
+same. Then a few-step student of the latter, and the former again on two islands that meet every 25 steps.
+Distances are Fréchet's on a classifier's features, all samples from the same noise.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atoll import config, plan
+from atoll.config import NetworkConfig
+from atoll.data import partition
+from atoll.runs import Run, write_json
+from atoll.sample import load_ensemble
+from atoll.train import few_step, jobs, rounds, student
+from benchmarks.studies import ground
+from benchmarks.studies.ground import CLUSTERS, Ground
+
+STUDY = "students"
+NETWORK = {"width": 96, "depth": 4, "heads": 4, "patch": [4, 4]}
+TRAINING = {
+    "lr": 3e-3,
+    "warmup": 50,
+    "decay": "cosine",
+    "ema": 0.99,
+    "times": "logit-normal",
+    "log_every": 100,
+    "save_every": 200,
+}
+ISLANDS = [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def sizes(quick: bool) -> dict[str, Any]:
+    if quick:
+        return {
+            "steps": 12,
+            "monolith": 8,
+            "expert": 1,
+            "third": 2,
+            "equal": 6,
+            "inner": 5,
+            "few": {"trajectories": 4, "steps": 4, "batch": 8, "grid": 4},
+            "num": 80,
+            "solver": 3,
+            "real": 500,
+            "classifier": 60,
+        }
+    return {
+        "steps": 1600,
+        "monolith": 32,
+        "expert": 4,
+        "third": 8,
+        "equal": 24,
+        "inner": 25,
+        "few": {"trajectories": 400, "steps": 600, "batch": 24, "grid": 16},
+        "num": 1000,
+        "solver": 50,
+        "real": 10_000,
+        "classifier": 1500,
+    }
+
+
+def experts(on: Ground, seed: int, size: Mapping[str, Any]) -> Run:
+    """All experts, each with an eighth of the monolith's batch."""
+    settings = {**NETWORK, **TRAINING, "steps": size["steps"], "batch": size["expert"]}
+    run = on.run(f"students-{seed}", seed=seed, expert=settings)
+    for k in range(CLUSTERS):
+        jobs.expert(run, k)
+    return run
+
+
+def monolith(on: Ground, seed: int, size: Mapping[str, Any]) -> Run:
+    """One model on all data."""
+    tree = {
+        "name": f"students-monolith-{seed}",
+        "seed": seed,
+        "data": {"source": on.source},
+        "partition": {"clusters": 1},
+        "expert": {**NETWORK, **TRAINING, "steps": size["steps"], "batch": size["monolith"]},
+    }
+    run = _opened(on, tree)
+    partition.partition(run)
+    jobs.expert(run, 0)
+    return run
+
+
+def variant(on: Ground, of: Run, name: str, **settings: Any) -> Run:
+    """Another student of the same experts, in a run of its own."""
+    tree = of.config.model_dump(mode="json")
+    tree["name"] = f"students-{name}-{of.config.seed}"
+    tree["student"] = {**NETWORK, **TRAINING, **settings}
+    run = _opened(on, tree)
+    for folder in ("partition", "experts"):
+        if not (run.path / folder).is_symlink():
+            (run.path / folder).symlink_to((of.path / folder).resolve())
+    return run
+
+
+def _opened(on: Ground, tree: dict[str, Any]) -> Run:
+    run = Run(on.out / "runs" / tree["name"], config.validate(tree, tree["name"]))
+    write_json(run.path / "resolved.json", run.config.model_dump(mode="json"))
+    if not (run.path / "data").is_symlink():
+        (run.path / "data").symlink_to((on.base.path / "data").resolve())
+    return run
+
+
+def distance(
+    on: Ground, real: Tensor, path: Path, size: Mapping[str, Any], steps: int | None = None
+) -> float:
+    """How far a model's samples are from real ones."""
+    ensemble = load_ensemble(path)
+    samples = ensemble.sample(size["num"], steps=steps or size["solver"], seed=1, batch=100)
+    return ground.frechet(on.features(samples), real)
+
+
+def real_features(on: Ground, num: int) -> Tensor:
+    batches = on.reader(500, 7).batches()
+    try:
+        return torch.cat([on.features(next(batches).x_0) for _ in range(-(-num // 500))])[:num]
+    finally:
+        batches.close()
+
+
+def flops(size: Mapping[str, Any]) -> dict[str, float]:
+    """Of training: three passes for a sample and its gradients, one more for its teacher."""
+    network = plan.Network(NetworkConfig.model_validate(NETWORK), (1, 28, 28))
+    each = plan.forward_flops(network) * size["steps"]
+    few = size["few"]
+    lessons = few["trajectories"] * few["batch"] * (3 + few["grid"] / few_step.PAIRS_OF_A_TRAJECTORY)
+    lessons += few["steps"] * few["batch"] * (3 + 1 + 2 * 0.25)
+    return {
+        "monolith": 3 * each * size["monolith"],
+        "experts": 3 * each * size["expert"] * CLUSTERS,
+        "student at a third": 4 * each * size["third"],
+        "student at as much": 4 * each * size["equal"],
+        "few-step": plan.forward_flops(network) * lessons,
+    }
+
+
+def study(on: Ground, seed: int, size: dict[str, Any]) -> dict[str, Any]:
+    """Train what is not there yet, and measure all of it."""
+    since = time.process_time()
+    seconds: dict[str, float] = {}
+
+    def lap(name: str) -> None:
+        seconds[name] = time.process_time() - since - sum(seconds.values())
+
+    real = real_features(on, size["real"])
+    lap("ground")
+    whole, many = monolith(on, seed, size), experts(on, seed, size)
+    lap("monolith and experts")
+    common = {"steps": size["steps"]}
+    third = variant(on, many, "third", **common, batch=size["third"])
+    student.dense(third)
+    lap("student at a third")
+    few = {
+        **{key: TRAINING[key] for key in ("warmup", "decay", "ema", "log_every", "save_every")},
+        "lr": 1e-3,
+    }
+    equal = variant(on, many, "equal", **common, batch=size["equal"], few={**few, **size["few"]})
+    student.dense(equal)
+    lap("student at as much")
+    few_step.few_step(equal)
+    lap("few-step")
+    islands = {"clusters": ISLANDS, "inner": size["inner"]}
+    apart = variant(on, many, "islands", **common, batch=size["third"], islands=islands)
+    rounds.all_rounds(apart)
+    lap("islands")
+    measured: dict[str, tuple[Path, int | None]] = {
+        "monolith": (whole.path, None),
+        "experts, ancestral": (many.path, None),
+        "student at a third": (third.path / "student", None),
+        "student at as much": (equal.path / "student", None),
+        "student at a third, two islands": (apart.path / "student", None),
+        "student at as much, Euler, 4 steps": (equal.path / "student", 4),
+    }
+    for steps in (1, 2, 4, 8):
+        measured[f"few-step, {steps}"] = (equal.path / "few-step", steps)
+        measured[f"few-step after trajectories only, {steps}"] = (
+            equal.path / "few-step" / "trajectories",
+            steps,
+        )
+    found = {name: distance(on, real, path, size, steps) for name, (path, steps) in measured.items()}
+    lap("sampling")
+    return {"seed": seed, "size": size, "frechet": found, "flops": flops(size), "cpu_seconds": seconds}
+
+
+def ratios(found: Mapping[str, float]) -> dict[str, float]:
+    """Above 1 where the student is ahead."""
+    return {
+        "monolith, student at a third of its FLOPs": found["monolith"] / found["student at a third"],
+        "monolith, student at the same FLOPs": found["monolith"] / found["student at as much"],
+        "student in 50 steps, few-step in 4": found["student at as much"] / found["few-step, 4"],
+        "student in 50 steps, few-step in 1": found["student at as much"] / found["few-step, 1"],
+        "central distillation, two islands": found["student at a third"]
+        / found["student at a third, two islands"],
+    }
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """Mean over seeds and its standard error."""
+    spent = results[0]["flops"]
+    lines = ["| model | training FLOPs | Fréchet distance |", "|---|---|---|"]
+    for name in results[0]["frechet"]:
+        cost = next((f"{spent[key]:.2e}" for key in spent if name == key or name.startswith(f"{key},")), "")
+        cells = ground.mean_and_error([result["frechet"][name] for result in results])
+        lines.append(f"| {name} | {cost} | {cells} |")
+    lines += ["", "| a peer, and what is compared with it | peer's distance over it |", "|---|---|"]
+    each = [ratios(result["frechet"]) for result in results]
+    lines += [f"| {key} | {ground.mean_and_error([one[key] for one in each])} |" for key in each[0]]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", default="fashion-5k", help="what recipes call data.source")
+    parser.add_argument("--work", type=Path, default=Path("studies"), help="where runs and results are kept")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="a minute, to see that all of it works")
+    parser.add_argument("--table", action="store_true", help="only the table of all seeds that are finished")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if not options.table:
+        size = sizes(options.quick)
+        on = Ground(options.data, options.work, classifier_steps=size["classifier"])
+        write_json(options.work / f"{STUDY}-{options.seed}.json", study(on, options.seed, size))
+    results = ground.finished(options.work, STUDY)
+    if options.json:
+        each = [ratios(result["frechet"]) for result in results]
+        mean = {key: sum(one[key] for one in each) / len(each) for key in each[0]}
+        print(json.dumps({"benchmark": STUDY, "ratios": mean, "detail": results}))
+    else:
+        print(table(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Samples that an expert draws in place of its cluster's, for islands that may not share data."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atoll.data import text as texts
+from atoll.data.store import cluster_schema, to_values, write_cluster_file
+from atoll.errors import ConfigError
+from atoll.flow import draws, mixture
+from atoll.models import checkpoint
+from atoll.models.conditions import TextCondition
+from atoll.models.ensemble import Ensemble
+from atoll.models.expert import as_expert
+from atoll.runs import Run, Stage, digest, replacing
+from atoll.train import hardware
+
+PART = 2048
+"""Samples of one file, which is what an interruption may cost."""
+
+
+def draw(run: Run, index: int, num: int, *, start_over: bool = False) -> Stage:
+    """As many samples of one expert as its cluster's share of `num`, at rest like a cluster's."""
+    stage, expert, about = run.drawn(index), run.expert(index), run.partition.contents
+    rows = max(1, round(num * about["priors"][index]))
+    made_from = {
+        "seed": run.config.seed,
+        "rows": rows,
+        "expert": expert.digest,
+        "sample": digest([run.config.sample.steps, run.config.sample.solver, run.config.sample.shift]),
+        "condition": digest([run.config.condition.kind, list(run.config.sample.prompts)]),
+    }
+    if not stage.begin(made_from, start_over):
+        return stage
+    ensemble = _lone(expert)
+    files = []
+    for number, first in enumerate(range(0, rows, PART)):
+        size = min(PART, rows - first)
+        path = stage.path / f"part-{number:05d}.parquet"
+        if not path.is_file():
+            _write_part(run, ensemble, index, range(first, first + size), path)
+        files.append((path.name, size))
+    own = {"cluster": index, "rows": rows, "parts": files, "prior": about["priors"][index]}
+    keys = ("kind", "shape", "dtype", "mean", "std", "group", "class_names", "text", "autoencoder", "preview")
+    shared = {key: about[key] for key in (*keys, "classes", "clusters", "priors")}
+    own["bytes"] = rows * int(np.prod(about["shape"])) * np.dtype(about["dtype"]).itemsize
+    stage.finish(made_from, [name for name, _ in files], {**shared, **own})
+    return stage
+
+
+def _lone(expert: Stage) -> Ensemble:
+    device = hardware.best_device()
+    weights, config = expert.verify(checkpoint.WEIGHTS), expert.verify(checkpoint.CONFIG)
+    network, blueprint = checkpoint.load(weights, config, device)
+    return Ensemble(
+        experts=[as_expert(network, blueprint.objective)],
+        priors=torch.ones(1, device=device),
+        shape=blueprint.shape,
+        classes=blueprint.classes,
+        text=blueprint.text,
+    )
+
+
+def _write_part(run: Run, ensemble: Ensemble, index: int, numbers: range, path: Path) -> None:
+    """Draw some samples, each a function of (seed, expert, number), and lay them to rest."""
+    about, how = run.partition.contents, run.config.sample
+    seed = draws.generator(run.config.seed, f"drawn/{index}", numbers[0]).initial_seed() % 2**62
+    label = _labels(run, index, numbers) if ensemble.classes else None
+    prompts = [how.prompts[n % len(how.prompts)] for n in numbers] if ensemble.text and how.prompts else None
+    states = None if prompts is None else _states(about, prompts)
+    if ensemble.text and states is None:
+        raise ConfigError("samples drawn from experts with captions need prompts: set sample.prompts")
+    told = None if states is None else TextCondition(states.tokens, states.mask, states.pooled)
+    x_0 = ensemble.sample(
+        len(numbers),
+        label=label,
+        text=told,
+        seed=seed,
+        steps=how.steps,
+        solver=how.solver,
+        shift=how.shift,
+        batch=how.batch,
+        strategy="ancestral",
+    )
+    _write(path, _stored(x_0, about), label, prompts, states, about)
+
+
+def _labels(run: Run, index: int, numbers: range) -> list[int]:
+    """Classes as often as the cluster has them."""
+    counts = run.partition.contents.get("labels")
+    if counts is None:
+        raise ConfigError(
+            "the partition does not say which classes a cluster has; use student.data 'clusters'"
+        )
+    share = torch.tensor(counts[index], dtype=torch.float64)
+    uniform = draws.sample_uniform(run.config.seed, numbers, f"drawn/{index}/class")
+    return mixture.draw((share / share.sum()).expand(len(numbers), -1), uniform).tolist()
+
+
+def _states(about: dict[str, Any], prompts: list[str]) -> texts.TextStates:
+    encoder = texts.TextEncoder(about["text"]["model"], about["text"]["tokens"], "auto")
+    return encoder(prompts)
+
+
+def _stored(x_0: Tensor, about: dict[str, Any]) -> NDArray[Any]:
+    """Samples as they are stored: whole numbers of pixels, or floats."""
+    values = to_values(x_0, about).cpu()
+    dtype = np.dtype(about["dtype"])
+    if dtype.kind == "u":
+        values = values.round().clamp(0, np.iinfo(dtype).max)
+    return values.numpy().astype(dtype)
+
+
+def _write(
+    path: Path,
+    stored: NDArray[Any],
+    label: list[int] | None,
+    prompts: list[str] | None,
+    states: texts.TextStates | None,
+    about: dict[str, Any],
+) -> None:
+    raw = [sample.tobytes() for sample in stored]
+    columns: dict[str, Any] = {
+        "id": [hashlib.sha256(f"{path.name}/{row}/".encode() + one).digest() for row, one in enumerate(raw)],
+        "sample": raw,
+        "label": label if label is not None else [None] * len(raw),
+        "caption": prompts if prompts is not None else [None] * len(raw),
+    }
+    if states is not None:
+        rest = texts.to_rest(states)
+        columns |= {"tokens": rest.tokens, "pooled": rest.pooled}
+    schema = cluster_schema(len(raw[0]), with_text=states is not None)
+    schema = schema.remove(schema.get_field_index("sha256"))
+    with replacing(path) as beside:
+        write_cluster_file(beside, pa.table(columns, schema=schema), about["group"])

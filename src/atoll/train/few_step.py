@@ -1,0 +1,246 @@
+"""The student that needs few steps: a flow map, learnt in lessons, each a stage that starts from the last.
+
+By MeanFlow: first the average velocities along the teacher's own trajectories (arXiv 2509.24526), then those
+that its velocity at noisy samples demands (arXiv 2512.13006). Or by halving the number of steps again and
+again (arXiv 2202.00512).
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from atoll.config import FewStepConfig, NetworkConfig
+from atoll.data.store import Batch, Reader
+from atoll.errors import ConfigError
+from atoll.flow import draws, maps, path, solver
+from atoll.models import checkpoint, conditions
+from atoll.models.ensemble import Ensemble
+from atoll.models.teaching import Lesson, Teachers
+from atoll.runs import Run, Stage, digest
+from atoll.train import hardware, jobs, loop, student
+from atoll.train.island import Island
+
+NAME = "few-step"
+PAIRS_OF_A_TRAJECTORY = 8
+"""Pairs of points that are learnt of each trajectory, which costs as many teacher passes as it has steps."""
+
+BuildLoss = Callable[[checkpoint.Blueprint, Stage | None], loop.Loss]
+"""The loss of a lesson, given the lesson before."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """One lesson: where it is kept, how long it takes, and what is learnt."""
+
+    stage: Stage
+    config: FewStepConfig
+    loss: BuildLoss
+    pairs: float
+
+
+def few_step(run: Run, *, start_over: bool = False) -> Stage:
+    """Train the few-step student, lesson by lesson."""
+    few = settings(run)
+    if start_over:
+        shutil.rmtree(run.few_step.path, ignore_errors=True)
+    clusters = student.clusters_of(run)
+    before: Stage | None = None
+    for course in _courses(run, few):
+        made_from = _inputs(run, course, clusters, before)
+        build = partial(_task, run, course, clusters, before)
+        describe = partial(student.as_run, run, course.stage, few.sample_steps)
+        before = jobs.trained(course.stage, made_from, build, measure=describe)
+    return run.few_step
+
+
+def settings(run: Run) -> FewStepConfig:
+    """What the recipe says of its few-step student."""
+    found = student.settings(run).few
+    if found is None:
+        raise ConfigError("the recipe has no [student.few]; add the section, even if nothing is in it")
+    return found
+
+
+def _courses(run: Run, few: FewStepConfig) -> list[Course]:
+    """The lessons, the last of which gives the student."""
+    last = run.few_step
+    if few.method == "meanflow":
+        courses = [Course(last, few, partial(_meanflow, run), few.pairs)]
+        if few.trajectories:
+            warm = few.model_copy(update={"steps": few.trajectories})
+            stage = run.stage(NAME, "trajectories")
+            courses.insert(0, Course(stage, warm, partial(_on_trajectories, run), 1.0))
+        return courses
+    counts = [
+        few.grid >> level for level in range(1, few.grid.bit_length()) if few.grid >> level >= few.fewest
+    ]
+    return [
+        Course(
+            last if count == few.fewest else run.stage(NAME, f"steps-{count:03d}"),
+            few,
+            partial(_by_halves, run, count),
+            0.0,
+        )
+        for count in counts
+    ]
+
+
+def _inputs(run: Run, course: Course, clusters: list[Stage], before: Stage | None) -> dict[str, Any]:
+    """What a lesson is made from: its settings and network, its teachers, and the lesson before."""
+    config, few = student.settings(run), course.config
+    network = {key: getattr(config, key) for key in NetworkConfig.model_fields}
+    found = {
+        **run.training_inputs(few, clusters),
+        "network": digest({**network, "patch": list(config.patch)}),
+        "guidance": digest([config.guidance, list(config.guided)]),
+        "init": few.init if before is None else before.digest,
+    }
+    if config.steps:
+        found["student"] = run.student.digest
+    if few.teacher != "student" or not config.steps or few.init != "student":
+        who = few.teacher if few.teacher != "student" else "label"
+        found |= student.teacher_inputs(run, who if config.steps else "ensemble")
+    return found
+
+
+def _task(
+    run: Run, course: Course, clusters: list[Stage], before: Stage | None, island: Island
+) -> tuple[loop.Task, checkpoint.Blueprint]:
+    config = student.settings(run)
+    reader = Reader(clusters, course.config.batch, run.config.seed)
+    blueprint = jobs.blueprint_of(run, config, reader).model_copy(update={"steps": True})
+    task = loop.Task(
+        name=f"{NAME}/{course.stage.path.name}",
+        model=_start(run, blueprint, course.config.init, before),
+        loss=course.loss(blueprint, before),
+        reader=reader,
+        config=course.config,
+        seed=run.config.seed,
+        dropout=student.dropout(run, blueprint),
+        stage=course.stage,
+        island=island,
+        pairs=course.pairs,
+    )
+    return task, blueprint
+
+
+def _start(run: Run, blueprint: checkpoint.Blueprint, init: str, before: Stage | None) -> nn.Module:
+    """The network of the lesson before; at first the dense student, or experts."""
+    if before is None and init != "student":
+        return student.first_network(run, blueprint, init, NAME)
+    stage = run.student if before is None else before
+    weights = student.expert_weights(stage, blueprint)
+    return student.with_weights(jobs.initial(blueprint, run.config.seed, NAME), weights)
+
+
+def _teachers(run: Run, who: str, blueprint: checkpoint.Blueprint) -> Teachers:
+    """The dense student, whatever it was guided by already part of it, or experts."""
+    if who != "student":
+        assert who in ("label", "ensemble", "sampled"), who
+        return student.teachers_of(run, who, blueprint)  # type: ignore[arg-type]
+    network = _loaded(run.student)
+    ensemble = Ensemble([network], torch.ones(1), blueprint.shape, None, blueprint.classes, blueprint.text)
+    return Teachers(ensemble, "ensemble")
+
+
+def _loaded(stage: Stage) -> nn.Module:
+    weights, config = stage.verify(checkpoint.WEIGHTS), stage.verify(checkpoint.CONFIG)
+    return checkpoint.load(weights, config, hardware.best_device())[0]
+
+
+def _on_trajectories(run: Run, blueprint: checkpoint.Blueprint, before: Stage | None) -> loop.Loss:
+    """Average velocities between points of trajectories, which must all be of one field.
+
+    An expert drawn anew for each noise would couple one noise with several ends, and their mean is a blur.
+    """
+    few = settings(run)
+    teachers = _teachers(run, "student" if student.settings(run).steps else "ensemble", blueprint)
+
+    def loss(model: nn.Module, batch: Batch, drawn: draws.TrainingDraws) -> Tensor:
+        size = len(drawn.t)
+        own = torch.arange(size, device=drawn.t.device) % max(1, size // PAIRS_OF_A_TRAJECTORY)
+        some = slice(0, int(own.max()) + 1)
+        told = conditions.take(jobs.told_of(blueprint, batch, drawn), some)
+        known = batch.cluster[some], drawn.uniform[some]
+
+        def velocity(x_t: Tensor, t: Tensor) -> Tensor:
+            return teachers.velocity(Lesson(x_t, t, told, *known))
+
+        with torch.no_grad():
+            # of order two: the student can be no better than the trajectories that it is shown
+            way = maps.trajectory(velocity, drawn.noise[some], few.grid, solver.DPM())
+        start = (drawn.t * few.grid).ceil().clamp(min=1).long()
+        end = torch.minimum((drawn.r * few.grid).long(), start - 1)
+        t, r = start / few.grid, end / few.grid
+        x_t, x_r = way[few.grid - start, own], way[few.grid - end, own]
+        predicted = model(x_t, t, conditions.take(told, own), r)
+        return maps.distillation_loss(predicted.float(), maps.along(x_t, t, x_r, r))
+
+    return loss
+
+
+def _meanflow(run: Run, blueprint: checkpoint.Blueprint, before: Stage | None) -> loop.Loss:
+    """What the teacher's velocity demands of the average one."""
+    few = settings(run)
+    teachers = _teachers(run, few.teacher, blueprint)
+    # Losses of single experts are mostly their scatter about the ensemble: weights would favour a side of it.
+    one_field = few.teacher in ("student", "ensemble")
+    power = few.power if few.power is not None else 1.0 if one_field else 0.0
+
+    def loss(model: nn.Module, batch: Batch, drawn: draws.TrainingDraws) -> Tensor:
+        lesson = student.lesson_of(blueprint, batch, drawn)
+        target = teachers.velocity(lesson).float()
+        with torch.no_grad():
+            rows = (drawn.r < drawn.t).nonzero()[:, 0]
+            # Never none, so that all processes of an island ask the network equally often.
+            rows = rows if len(rows) else torch.zeros(1, dtype=torch.long, device=drawn.t.device)
+            told = conditions.take(lesson.condition, rows)
+            t, r, v = drawn.t[rows], drawn.r[rows], target[rows]
+            slope = maps.slope(
+                lambda x, time, end: model(x, time, told, end).float(), lesson.x_t[rows], t, r, v, few.delta
+            )
+            target[rows] = maps.meanflow_target(v, slope, t, r)
+        predicted = model(lesson.x_t, drawn.t, lesson.condition, drawn.r)
+        return maps.weighed(maps.distillation_loss(predicted.float(), target), power, few.floor)
+
+    return loss
+
+
+def _by_halves(run: Run, count: int, blueprint: checkpoint.Blueprint, before: Stage | None) -> loop.Loss:
+    """One step for two of the lesson before; half of the samples keep what that one knows already."""
+    few = settings(run)
+    teachers = _teachers(run, few.teacher, blueprint) if before is None else None
+    network = None if before is None else _loaded(before)
+    older = [few.grid >> level for level in range(few.grid.bit_length()) if few.grid >> level > count]
+
+    def loss(model: nn.Module, batch: Batch, drawn: draws.TrainingDraws) -> Tensor:
+        counts = torch.tensor([count, *older], device=drawn.t.device)
+        kept = ((2 * drawn.uniform - 1) * len(older)).long() + 1
+        choice = torch.where(drawn.uniform < 0.5, 0, kept)
+        steps = counts[choice]
+        index = torch.minimum((drawn.t * steps).long(), steps - 1)
+        t, r = (index + 1) / steps, index / steps
+        x_t = path.point(batch.x_0, drawn.noise, t)
+        told = jobs.told_of(blueprint, batch, drawn)
+
+        def known(rows: Tensor, x: Tensor, time: Tensor, end: Tensor) -> Tensor:
+            """What the lesson before says; at first the teacher's velocity, as Euler's step takes it."""
+            own = conditions.take(told, rows)
+            if network is not None:
+                return network(x, time, own, end)
+            assert teachers is not None
+            return teachers.velocity(Lesson(x, time, own, batch.cluster[rows], drawn.uniform[rows]))
+
+        with torch.no_grad():
+            target, new, old = torch.empty_like(x_t), choice == 0, choice > 0
+            target[new] = maps.two_steps(partial(known, new), x_t[new], t[new], r[new])
+            target[old] = known(old, x_t[old], t[old], r[old])
+        predicted = model(x_t, t, told, r)
+        return maps.distillation_loss(predicted.float(), target.float())
+
+    return loss

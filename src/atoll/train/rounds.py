@@ -1,0 +1,295 @@
+"""The student distilled on islands: each takes some steps alone, then their movements are merged.
+
+An island has its own experts and its own clusters, which is all that the labelled expert's target needs. A
+round is files in, files out: from the merged weights each island makes its own, and from all of those the
+next merged ones are made, by the outer step of DiLoCo (arXiv 2311.08105). Islands weigh as much as they have
+data, since the mean over their samples must be the mean over all samples.
+"""
+
+import functools
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from atoll.config import IslandsConfig, NetworkConfig, StudentConfig
+from atoll.data.store import Reader, sealed
+from atoll.errors import ConfigError, RunError, StaleError
+from atoll.models import checkpoint
+from atoll.runs import Run, Stage, replacing
+from atoll.train import hardware, jobs, loop, student
+from atoll.train import island as islands
+from atoll.train.state import TrainingState
+
+AVERAGE, OPTIMISER, MOMENTUM = "average.safetensors", "optimiser.safetensors", "momentum.safetensors"
+KEPT_ROUNDS = 2
+"""Rounds that stay on disk: the last, and the one that it is made from."""
+
+Tensors = dict[str, Tensor]
+
+
+def settings(run: Run) -> tuple[StudentConfig, IslandsConfig]:
+    """What the recipe says of its student and of the islands that distil it."""
+    config = student.settings(run)
+    if config.islands is None:
+        raise ConfigError("the recipe has no [student.islands]; add the section, even if nothing is in it")
+    return config, config.islands
+
+
+def groups(run: Run) -> Sequence[Sequence[int]]:
+    """The clusters of each island."""
+    named = settings(run)[1].clusters
+    return [[k] for k in range(run.config.partition.clusters)] if named is None else named
+
+
+def shares(run: Run, known: int = 0) -> list[float]:
+    """The share of each island in all samples, as a cluster that is here says."""
+    priors = student.priors(run, known)
+    return [sum(priors[k] for k in group) for group in groups(run)]
+
+
+def last_round(run: Run) -> int:
+    """How many rounds there are."""
+    config, how = settings(run)
+    return -(-config.steps // how.inner)
+
+
+def folder(run: Run, number: int, name: str) -> Stage:
+    """What one island made in a round, or what was merged from all of them."""
+    return run.stage("student", "rounds", f"{number:05d}", name)
+
+
+def merged(run: Run, number: int) -> Stage:
+    """The weights that a round ends with; round 0 begins with those of round -1."""
+    return folder(run, number, "merged") if number >= 0 else run.stage("student", "rounds", "start")
+
+
+def current_round(run: Run) -> int:
+    """The first round that is not merged yet."""
+    done = [int(path.parent.parent.name) for path in run.student.path.glob("rounds/*/merged/done.json")]
+    return max(done, default=-1) + 1
+
+
+class Site:
+    """One island at work, for as many rounds as it is asked for."""
+
+    def __init__(self, run: Run, index: int) -> None:
+        if not 0 <= index < len(groups(run)):
+            raise ConfigError(f"there is no island {index}: this recipe has 0 to {len(groups(run)) - 1}")
+        self.run, self.index, self.group = run, index, list(groups(run)[index])
+        self.config, self.how = settings(run)
+        self.clusters = student.clusters_of(run, self.group)
+        self.batch = max(1, round(self.config.batch * shares(run, self.group[0])[index]))
+
+    def inputs(self, number: int) -> dict[str, Any]:
+        """What this island's part of a round is made from."""
+        found = student.inputs(self.run, self.clusters, self.group)
+        found |= {"inner": self.how.inner, "merged": merged(self.run, number - 1).digest}
+        if number:
+            found["own"] = self.stage(number - 1).digest
+        return found
+
+    def stage(self, number: int) -> Stage:
+        """What this island makes in a round."""
+        return folder(self.run, number, f"island-{self.index:02d}")
+
+    def round(self, number: int) -> Stage:
+        """The inner steps of one round."""
+        stage, device = self.stage(number), hardware.best_device()
+        made_from = self.inputs(number)
+        with sealed(*self.clusters), islands.joined() as island, jobs.alone(stage.path):
+            if island.from_first(lambda: stage.current(made_from)):
+                return stage
+            task = self._task(number, island)
+            island.from_first(lambda: stage.begin(made_from))
+            state = loop.train(task, device)
+            found = dict(state.tensors())
+            island.from_first(lambda: self._hand_in(stage, made_from, found, state.step))
+        return stage
+
+    @functools.cached_property
+    def _reader(self) -> Reader:
+        return Reader(self.clusters, self.batch, self.run.config.seed)
+
+    @functools.cached_property
+    def _blueprint(self) -> checkpoint.Blueprint:
+        return jobs.blueprint_of(self.run, self.config, self._reader)
+
+    @functools.cached_property
+    def _loss(self) -> loop.Loss:
+        teachers = student.teachers_of(self.run, "label", self._blueprint, self.group)
+        return student.dense_loss(self._blueprint, teachers)
+
+    def _task(self, number: int, island: islands.Island) -> loop.Task:
+        # A trial of compilation would be decided anew in every round, and not always alike.
+        compiling = "on" if self.config.compile == "on" else "off"
+        return loop.Task(
+            name=f"{student.NAME}/island-{self.index:02d}",
+            model=self._blueprint.build(),
+            loss=self._loss,
+            reader=self._reader,
+            config=self.config.model_copy(update={"batch": self.batch, "compile": compiling}),
+            seed=self.run.config.seed,
+            dropout=student.dropout(self.run, self._blueprint),
+            stage=self.stage(number),
+            island=island,
+            start=functools.partial(self._start, number),
+            until=min((number + 1) * self.how.inner, self.config.steps),
+        )
+
+    def _start(self, number: int, state: TrainingState) -> None:
+        """The merged weights and their average, and this island's own optimiser."""
+        before = merged(self.run, number - 1)
+        tensors = _prefixed("model/", before, checkpoint.WEIGHTS) | _prefixed("ema/", before, AVERAGE)
+        if number:
+            tensors |= _prefixed("optimiser/", self.stage(number - 1), OPTIMISER)
+        state.restore(tensors)
+        state.step = number * self.how.inner
+
+    def _hand_in(self, stage: Stage, made_from: dict[str, Any], found: Tensors, step: int) -> None:
+        names = {"model/": checkpoint.WEIGHTS, "ema/": AVERAGE, "optimiser/": OPTIMISER}
+        for prefix, name in names.items():
+            _write(stage, name, {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)})
+        stage.finish(made_from, list(names.values()), {"steps": step, "rows": self._reader.rows})
+        shutil.rmtree(stage.path / "state", ignore_errors=True)
+
+
+def island(run: Run, index: int) -> Stage:
+    """One island's part of the round that is due; a no-op if it is handed in already."""
+    site = Site(run, index)
+    _begin(run, site.group[0])
+    number = current_round(run)
+    return site.round(number) if number < last_round(run) else run.student
+
+
+def merge(run: Run) -> Stage:
+    """The outer step of the round that is due; after the last round, the student."""
+    _begin(run)
+    number = current_round(run)
+    if number < last_round(run):
+        _merge(run, number)
+    return _finish(run) if current_round(run) >= last_round(run) else merged(run, number)
+
+
+def all_rounds(run: Run, *, start_over: bool = False) -> Stage:
+    """Every round of every island, here, one after the other."""
+    if start_over:
+        shutil.rmtree(run.student.path, ignore_errors=True)
+    elif run.student.current(_inputs(run)):
+        return run.student
+    _begin(run)
+    sites = [Site(run, index) for index in range(len(groups(run)))]
+    for number in range(current_round(run), last_round(run)):
+        for site in sites:
+            site.round(number)
+        _merge(run, number)
+    return _finish(run)
+
+
+def _inputs(run: Run) -> dict[str, Any]:
+    """What the student is made from in all."""
+    _, how = settings(run)
+    found = student.inputs(run, student.clusters_of(run))
+    return {**found, "islands": {**how.model_dump(mode="json"), "clusters": [list(g) for g in groups(run)]}}
+
+
+def _begin(run: Run, known: int = 0) -> None:
+    """The weights that all islands start from: a function of the recipe, whoever computes them."""
+    stage, (config, how) = merged(run, -1), settings(run)
+    made_from = {
+        "seed": run.config.seed,
+        "init": config.init,
+        "network": config.model_dump(mode="json", include=set(NetworkConfig.model_fields)),
+        "islands": how.model_dump(mode="json"),
+    }
+    if not stage.begin(made_from):
+        return
+    reader = Reader(student.clusters_of(run, [known]), 1, run.config.seed)
+    network = student.first_network(run, jobs.blueprint_of(run, config, reader), config.init)
+    weights = dict(network.state_dict())
+    _write(stage, checkpoint.WEIGHTS, weights)
+    _write(stage, AVERAGE, weights)
+    stage.finish(made_from, [checkpoint.WEIGHTS, AVERAGE], {"steps": 0})
+
+
+def _merge(run: Run, number: int) -> Stage:
+    """One outer step."""
+    config, how = settings(run)
+    stage, before = merged(run, number), merged(run, number - 1)
+    parts = [folder(run, number, f"island-{index:02d}") for index in range(len(groups(run)))]
+    away = [part.path.name for part in parts if not part.done]
+    if away:
+        raise RunError(f"round {number} waits for {', '.join(away)}; run `atoll student --island` for each")
+    for part in parts:
+        if part.record["made_from"]["merged"] != before.digest:
+            raise StaleError(f"{part.path} was made from other weights than this round's; delete it")
+    made_from = {"before": before.digest, "parts": [part.digest for part in parts], "shares": shares(run)}
+    if not stage.begin(made_from):
+        return stage
+    weights = _read(before, checkpoint.WEIGHTS)
+    momentum = _read(before, MOMENTUM) if number else None
+    mean = weighted_mean([_read(part, checkpoint.WEIGHTS) for part in parts], shares(run))
+    weights, momentum = outer_step(weights, mean, momentum, how.outer_lr, how.momentum)
+    average = weighted_mean([_read(part, AVERAGE) for part in parts], shares(run))
+    written = {checkpoint.WEIGHTS: weights, MOMENTUM: momentum, AVERAGE: average}
+    for name, tensors in written.items():
+        _write(stage, name, tensors)
+    steps = min((number + 1) * how.inner, config.steps)
+    stage.finish(made_from, list(written), {"steps": steps, "round": number})
+    if number >= KEPT_ROUNDS:
+        shutil.rmtree(folder(run, number - KEPT_ROUNDS, "merged").path.parent)
+    return stage
+
+
+def outer_step(
+    weights: Tensors, mean: Tensors, momentum: Tensors | None, lr: float, decay: float
+) -> tuple[Tensors, Tensors]:
+    """Nesterov's step along the mean movement of the islands (DiLoCo, arXiv 2311.08105, alg. 1)."""
+    moved, kept = {}, {}
+    for name, value in weights.items():
+        gradient = value - mean[name]
+        kept[name] = gradient if momentum is None else decay * momentum[name] + gradient
+        moved[name] = value - lr * (gradient + decay * kept[name])
+    return moved, kept
+
+
+def weighted_mean(parts: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
+    """Of each tensor, in double precision."""
+    total = sum(weights)
+    return {
+        name: sum(
+            (part[name].double() * (weight / total) for part, weight in zip(parts, weights, strict=True)),
+            start=0 * first.double(),
+        ).to(first.dtype)
+        for name, first in parts[0].items()
+    }
+
+
+def _finish(run: Run) -> Stage:
+    """The averaged weights of the last round are the student."""
+    made_from = _inputs(run)
+    if run.student.current(made_from):
+        return run.student
+    config, _ = settings(run)
+    clusters = student.clusters_of(run)
+    reader = Reader(clusters, 1, run.config.seed)
+    last = merged(run, last_round(run) - 1)
+    contents = {"steps": config.steps, "rows": reader.rows, "rounds": last_round(run)}
+    blueprint = jobs.blueprint_of(run, config, reader)
+    describe = functools.partial(student.as_run, run, run.student, None)
+    jobs.publish(run.student, blueprint, _read(last, AVERAGE), made_from, contents, describe)
+    return run.student
+
+
+def _write(stage: Stage, name: str, tensors: Tensors) -> None:
+    with replacing(stage.path / name) as beside:
+        checkpoint.write_tensors(beside, tensors)
+
+
+def _read(stage: Stage, name: str) -> Tensors:
+    return checkpoint.read_tensors(stage.verify(name))
+
+
+def _prefixed(prefix: str, stage: Stage, name: str) -> Tensors:
+    return {f"{prefix}{key}": value for key, value in _read(stage, name).items()}

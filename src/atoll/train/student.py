@@ -1,0 +1,239 @@
+"""The one model distilled from all experts: what teaches it, what it starts from, and its loss."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from atoll.config import ExpertConfig, NetworkConfig, StudentConfig, Teacher, TrainConfig
+from atoll.data.store import Batch, Reader
+from atoll.errors import ConfigError
+from atoll.flow import draws, maps, path
+from atoll.models import checkpoint
+from atoll.models.ensemble import Ensemble
+from atoll.models.expert import as_expert
+from atoll.models.roster import Roster
+from atoll.models.teaching import Lesson, Teachers
+from atoll.runs import DONE, Run, Stage, digest, write_json
+from atoll.train import drawn as drawing
+from atoll.train import hardware, jobs, loop
+from atoll.train.island import Island
+
+NAME = "student"
+
+
+def dense(run: Run, *, start_over: bool = False) -> Stage:
+    """Train the dense student on all clusters."""
+    clusters = clusters_of(run)
+    build = partial(_task, run, run.student, clusters, settings(run))
+    describe = partial(as_run, run, run.student, None)
+    return jobs.trained(run.student, inputs(run, clusters), build, start_over=start_over, measure=describe)
+
+
+def as_run(run: Run, stage: Stage, steps: int | None, blueprint: checkpoint.Blueprint) -> dict[str, Any]:
+    """Make the folder of a student a run of one expert, so that it samples, is judged and exported as one.
+
+    `steps` are those that it is sampled with, if they are not the recipe's.
+    """
+    config, own, about = run.config, settings(run), run.partition.contents
+    network = {key: getattr(own, key) for key in NetworkConfig.model_fields}
+    training = {key: getattr(own, key) for key in TrainConfig.model_fields}
+    sample: dict[str, Any] = {"model": "ensemble", "experts": None}
+    if steps is not None:
+        sample["steps"] = steps
+    together = {"clusters": 1, "method": "random", "file": None, "like": None}
+    one = config.model_copy(
+        update={
+            "name": f"{config.name}-{stage.path.name}",
+            "partition": config.partition.model_copy(update=together),
+            "expert": ExpertConfig.model_validate({**network, **training, "steps": max(1, own.steps)}),
+            "sample": config.sample.model_copy(update=sample),
+            "student": None,
+        }
+    )
+    whole = {"clusters": 1, "sizes": [sum(about["sizes"])], "priors": [1.0]}
+    contents = {
+        key: value for key, value in about.items() if key not in ("digests", "margins", "nmi", "labels")
+    }
+    write_json(
+        stage.path / "partition" / DONE, {"made_from": {}, "files": {}, "contents": {**contents, **whole}}
+    )
+    write_json(stage.path / "resolved.json", one.model_dump(mode="json"))
+    data = stage.path / "data"
+    if not data.is_symlink():
+        data.symlink_to(Path("..") / "data")
+    return {"taught_by": config.partition.clusters}
+
+
+def settings(run: Run) -> StudentConfig:
+    """What the recipe says of its student."""
+    if run.config.student is None:
+        raise ConfigError("the recipe has no [student]; add the section, even if nothing is in it")
+    return run.config.student
+
+
+def clusters_of(run: Run, indices: Sequence[int] | None = None) -> list[Stage]:
+    """The samples to learn at: the clusters themselves, or what their experts draw in their place."""
+    indices = range(run.config.partition.clusters) if indices is None else indices
+    if settings(run).data == "clusters":
+        return [run.cluster(index) for index in indices]
+    return [drawing.draw(run, index, settings(run).drawn) for index in indices]
+
+
+def inputs(run: Run, clusters: list[Stage], indices: Sequence[int] | None = None) -> dict[str, Any]:
+    """What the dense student is made from."""
+    config = settings(run)
+    found = run.training_inputs(config, clusters)
+    return {**found, "init": config.init, **teacher_inputs(run, config.teacher, indices)}
+
+
+def teacher_inputs(run: Run, who: Teacher, indices: Sequence[int] | None = None) -> dict[str, Any]:
+    """Which experts teach, and by which router."""
+    indices = range(run.config.partition.clusters) if indices is None else indices
+    found = {"experts": digest([run.expert(index).digest for index in indices])}
+    if who != "label" and run.config.partition.clusters > 1:
+        found["router"] = run.router.digest
+    return found
+
+
+def _task(
+    run: Run, stage: Stage, clusters: list[Stage], config: StudentConfig, island: Island
+) -> tuple[loop.Task, checkpoint.Blueprint]:
+    reader = Reader(clusters, config.batch, run.config.seed)
+    blueprint = jobs.blueprint_of(run, config, reader)
+    model = first_network(run, blueprint, config.init)
+    teachers = teachers_of(run, config.teacher, blueprint)
+    task = loop.Task(
+        name=NAME,
+        model=model,
+        loss=dense_loss(blueprint, teachers),
+        reader=reader,
+        config=config,
+        seed=run.config.seed,
+        dropout=dropout(run, blueprint),
+        stage=stage,
+        island=island,
+    )
+    return task, blueprint
+
+
+def dropout(run: Run, blueprint: checkpoint.Blueprint) -> float:
+    """How often the condition is hidden; never where guidance is baked in, since nobody will guide again."""
+    hidden = blueprint.condition != "none" and settings(run).guidance == 1
+    return run.config.condition.dropout if hidden else 0.0
+
+
+def dense_loss(blueprint: checkpoint.Blueprint, teachers: Teachers) -> loop.Loss:
+    """Regress the teacher's velocity at noisy samples."""
+
+    def loss(model: nn.Module, batch: Batch, drawn: draws.TrainingDraws) -> Tensor:
+        lesson = lesson_of(blueprint, batch, drawn)
+        target = teachers.velocity(lesson)
+        predicted = model(lesson.x_t, lesson.t, lesson.condition)
+        return maps.distillation_loss(predicted.float(), target.float())
+
+    return loss
+
+
+def lesson_of(blueprint: checkpoint.Blueprint, batch: Batch, drawn: draws.TrainingDraws) -> Lesson:
+    """Noisy samples of a batch, with what is known of them."""
+    x_t = path.point(batch.x_0, drawn.noise, drawn.t)
+    told = jobs.told_of(blueprint, batch, drawn)
+    return Lesson(x_t, drawn.t, told, batch.cluster, drawn.uniform)
+
+
+def teachers_of(
+    run: Run, who: Teacher, blueprint: checkpoint.Blueprint, indices: Sequence[int] | None = None
+) -> Teachers:
+    """The run's experts as teachers; of those that are named, the files are checked before anything else."""
+    config, device = settings(run), hardware.best_device()
+    clusters = range(run.config.partition.clusters)
+    for index in clusters if indices is None else indices:
+        _check_teacher(run.expert(index), blueprint)
+    loaders = [partial(_teacher, run.expert(index), device) for index in clusters]
+    router = _network(run.router, device) if who != "label" and len(clusters) > 1 else None
+    ensemble = Ensemble(
+        experts=Roster(loaders, config.resident),
+        priors=torch.tensor(priors(run, 0 if indices is None else indices[0]), device=device),
+        shape=blueprint.shape,
+        router=router,
+        classes=blueprint.classes,
+        text=blueprint.text,
+    )
+    return Teachers(ensemble, who, config.guidance, config.guided)
+
+
+def priors(run: Run, index: int = 0) -> list[float]:
+    """The share of each cluster in all samples, as one of them says, or the partition without them."""
+    cluster = run.cluster(index)
+    return list((cluster if cluster.done else run.partition).contents["priors"])
+
+
+def _check_teacher(stage: Stage, blueprint: checkpoint.Blueprint) -> None:
+    stage.verify(checkpoint.WEIGHTS)
+    found = checkpoint.read_blueprint(stage.verify(checkpoint.CONFIG))
+    keys = ("shape", "condition", "classes", "text")
+    differ = [key for key in keys if getattr(found, key) != getattr(blueprint, key)]
+    if differ:
+        raise ConfigError(f"{stage.path} cannot teach: it has another {', '.join(differ)} than the recipe")
+
+
+def _teacher(stage: Stage, device: torch.device) -> nn.Module:
+    network, blueprint = checkpoint.load(
+        stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG, device
+    )
+    return as_expert(network, blueprint.objective)
+
+
+def _network(stage: Stage, device: torch.device) -> nn.Module:
+    return checkpoint.load(stage.verify(checkpoint.WEIGHTS), stage.verify(checkpoint.CONFIG), device)[0]
+
+
+def first_network(run: Run, blueprint: checkpoint.Blueprint, init: str, name: str = NAME) -> nn.Module:
+    """A network with the weights that training starts from."""
+    network = jobs.initial(blueprint, run.config.seed, name)
+    if init == "scratch":
+        return network
+    shares = priors(run)
+    chosen = range(len(shares)) if init == "average" else [shares.index(max(shares))]
+    if init == "average":
+        _require_common_start([run.expert(index) for index in chosen])
+    total = sum(shares[index] for index in chosen)
+    mean: dict[str, Tensor] = {}
+    for index in chosen:
+        for key, value in expert_weights(run.expert(index), blueprint).items():
+            part = value.double() * (shares[index] / total)
+            mean[key] = mean[key] + part if key in mean else part
+    return with_weights(network, {key: value.float() for key, value in mean.items()})
+
+
+def with_weights(network: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
+    """The network with these weights; what only a flow map has, it keeps."""
+    missing, unexpected = network.load_state_dict(weights, strict=False)
+    assert not unexpected, unexpected
+    assert all(key.startswith("trunk.step.") for key in missing), missing
+    return network
+
+
+def expert_weights(stage: Stage, blueprint: checkpoint.Blueprint) -> dict[str, Tensor]:
+    """The weights of an expert of the same kind as the student."""
+    found = checkpoint.read_blueprint(stage.verify(checkpoint.CONFIG))
+    same = blueprint.model_copy(update={"steps": found.steps})
+    if found.model_copy(update={"network": blueprint.network}) != same:
+        raise ConfigError(f"{stage.path} predicts or is told something else; set student.init to 'scratch'")
+    if {**found.network.model_dump(), "size": None} != {**blueprint.network.model_dump(), "size": None}:
+        raise ConfigError(f"{stage.path} has another network; set student.init to 'scratch'")
+    return checkpoint.read_tensors(stage.verify(checkpoint.WEIGHTS))
+
+
+def _require_common_start(experts: list[Stage]) -> None:
+    """Weights can be averaged only if they come from the same ones."""
+    starts = {expert.record["made_from"].get("init") for expert in experts}
+    if len(starts) > 1 or None in starts:
+        raise ConfigError(
+            "student.init 'average' needs experts that share a start: set expert.init for all of them, "
+            "or student.init to 'scratch' or 'expert'"
+        )

@@ -1,0 +1,175 @@
+import os
+import shutil
+import signal
+
+import pytest
+import torch
+
+from atoll.data.store import Reader
+from atoll.errors import ConfigError, Interrupted, IsolationError, RunError
+from atoll.models import checkpoint
+from atoll.runs import read_json
+from atoll.train import loop, rounds, student
+from tests.train.test_jobs import own_copy, weights
+
+TWO = {"clusters": [[0, 2], [1]], "inner": 4}
+
+
+def alike(left, right, **tolerance):
+    assert left.keys() == right.keys()
+    for key in left:
+        torch.testing.assert_close(left[key], right[key], **tolerance)
+
+
+def test_nesterov_by_hand():
+    """Two rounds of a weight that each island moves from θ by -1: gradient 1, momentum 1, then 1.9."""
+    theta, mean = {"a": torch.tensor([10.0])}, {"a": torch.tensor([9.0])}
+    theta, momentum = rounds.outer_step(theta, mean, None, 0.5, 0.9)
+    assert theta["a"].item() == pytest.approx(10 - 0.5 * (1 + 0.9 * 1))
+    theta, momentum = rounds.outer_step(theta, {"a": theta["a"] - 1}, momentum, 0.5, 0.9)
+    assert momentum["a"].item() == pytest.approx(1.9)
+    assert theta["a"].item() == pytest.approx(10 - 0.5 * 1.9 - 0.5 * (1 + 0.9 * 1.9))
+
+
+def test_nesterov_is_torchs():
+    torch.manual_seed(0)
+    value = torch.nn.Parameter(torch.randn(5))
+    peer = torch.optim.SGD([value], lr=0.7, momentum=0.9, nesterov=True)
+    theta, momentum = {"a": value.detach().clone()}, None
+    for _ in range(4):
+        movement = torch.randn(5)
+        value.grad = movement
+        peer.step()
+        theta, momentum = rounds.outer_step(theta, {"a": theta["a"] - movement}, momentum, 0.7, 0.9)
+        torch.testing.assert_close(theta["a"], value.detach())
+
+
+def test_islands_weigh_what_they_have():
+    parts = [{"a": torch.tensor([1.0])}, {"a": torch.tensor([5.0])}]
+    assert rounds.weighted_mean(parts, [0.75, 0.25])["a"].item() == 2.0
+
+
+def test_one_island_that_moves_all_the_way_is_central_training(taught):
+    """Outer rate 1 and no momentum: rounds of one island are the steps of one training, average and all."""
+    one = {"clusters": [[0, 1, 2]], "inner": 4, "outer_lr": 1.0, "momentum": 0.0}
+    run = taught(islands=one, compile="off")
+    rounds.all_rounds(run)
+    found = weights(run.student)
+    central = taught(compile="off")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(student, "NAME", "student/island-00")  # the draws of a job depend on its name
+        patch.setattr(student, "first_network", start_of(central))
+        student.dense(central, start_over=True)
+    alike(found, weights(central.student), rtol=1e-3, atol=3e-4)
+
+
+def start_of(run):
+    """The network that the rounds start from, under whatever name the job has."""
+    first = student.first_network
+    return lambda run, blueprint, init, name="student": first(run, blueprint, init, "student")
+
+
+def test_rounds_by_hand_are_rounds_at_once(taught):
+    run = taught(islands=TWO)
+    whole = weights(rounds.all_rounds(run))
+    assert run.student.contents["rounds"] == 3
+    assert sorted(path.name for path in (run.student.path / "rounds").iterdir()) == [
+        "00001",
+        "00002",
+        "start",
+    ]
+    again = taught(islands=TWO)
+    shutil.rmtree(run.student.path)
+    with pytest.raises(RunError, match="waits for island-00, island-01"):
+        rounds.merge(again)
+    for _ in range(3):
+        for index in (1, 0):  # in any order
+            rounds.island(again, index)
+        rounds.merge(again)
+    assert again.student.done
+    found = weights(again.student)
+    assert all(torch.equal(whole[key], found[key]) for key in whole)
+    assert rounds.island(again, 0).path == again.student.path  # nothing is due
+
+
+def test_an_island_sees_its_own_clusters_and_experts_only(taught, monkeypatch):
+    run = taught(islands=TWO)
+    loaded: list[str] = []
+    load = checkpoint.load
+
+    def watched(file, *rest):
+        loaded.append(file.parent.name)
+        return load(file, *rest)
+
+    monkeypatch.setattr(checkpoint, "load", watched)
+    own_copy(run, keep=1)  # nothing else is there
+    stage = rounds.island(run, 1)
+    assert set(loaded) == {"01"}
+    assert stage.contents["rows"] == run.cluster(1).contents["rows"]
+
+
+def test_an_island_that_reaches_for_another_fails(taught, monkeypatch):
+    run = taught(islands=TWO)
+    take = loop.Steps.take
+
+    def curious(steps, batch):
+        assert set(batch.cluster.tolist()) <= {0, 2}
+        next(Reader([run.cluster(1)], 4, 0).batches())
+        return take(steps, batch)
+
+    monkeypatch.setattr(loop.Steps, "take", curious)
+    with pytest.raises(IsolationError, match="cluster-01"):
+        rounds.island(run, 0)
+
+
+def test_interrupted_rounds_end_bit_for_bit_alike(taught, monkeypatch):
+    run = taught(islands=TWO, save_every=1)
+    whole = weights(rounds.all_rounds(run))
+    take, taken = loop.Steps.take, 0
+
+    def interrupted(steps, batch):
+        nonlocal taken
+        taken += 1
+        if taken in (2, 7, 12):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return take(steps, batch)
+
+    monkeypatch.setattr(loop.Steps, "take", interrupted)
+    with pytest.raises(Interrupted):
+        rounds.all_rounds(run, start_over=True)
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            rounds.all_rounds(run)
+    found = weights(rounds.all_rounds(run))
+    assert taken == 20  # two islands, ten steps each, none twice
+    assert all(torch.equal(whole[key], found[key]) for key in whole)
+
+
+def test_a_finished_student_of_islands_is_a_no_op(taught):
+    run = taught(islands=TWO)
+    before = read_json(rounds.all_rounds(run).path / "done.json")
+    rounds.all_rounds(run)
+    assert read_json(run.student.path / "done.json") == before
+    assert before["made_from"]["islands"]["clusters"] == [[0, 2], [1]]
+
+
+def test_the_batch_is_shared_as_the_data_are(taught):
+    run = taught(islands=TWO, batch=20)
+    sizes = [rounds.Site(run, index).batch for index in range(2)]
+    assert sizes == [round(20 * share) for share in rounds.shares(run)]
+    assert sum(rounds.shares(run)) == pytest.approx(1)
+
+
+def test_every_cluster_is_an_island_unless_said_otherwise(taught):
+    assert list(map(list, rounds.groups(taught(islands={})))) == [[0], [1], [2]]
+
+
+def test_mistakes_are_told(taught):
+    with pytest.raises(ConfigError, match="name each cluster 0 to 2 once"):
+        taught(islands={"clusters": [[0], [1]]})
+    with pytest.raises(ConfigError, match="leave student.teacher at 'label'"):
+        taught(islands={}, teacher="ensemble")
+    with pytest.raises(ConfigError, match="there is no island 2"):
+        rounds.island(taught(islands=TWO), 2)
+    with pytest.raises(ConfigError, match=r"no \[student\.islands\]"):
+        rounds.merge(taught())
