@@ -255,3 +255,18 @@ def test_student_distils_and_its_samples_are_pictures(taught):
     drawn = json.loads(atoll("sample", run.path / "student", "--num", 3, "--json", check=0).stdout)
     assert len(drawn["experts"]) == 3
     assert (run.path / "student" / "samples" / "grid.png").is_file()
+
+
+def test_evaluate_measures_and_tells(finished):
+    small = ["evaluate.num=12", "evaluate.reference=64", "evaluate.bootstrap=2", "evaluate.routing=8"]
+    settings = [*small, 'evaluate.features=["pixels"]', "sample.steps=2"]
+    said = [part for text in settings for part in ("--set", text)]
+    found = json.loads(atoll("evaluate", finished.path, *said, "--json", check=0).stdout)
+    assert found["strategies"]["auto"]["features"]["pixels"]["frechet"]["num"] == 12
+    assert "classes" not in found["strategies"]["auto"]  # nobody asked for the classifier
+    assert (finished.path / "evaluation" / "evaluation.json").is_file()
+    assert "unknown key" in one_line(atoll("evaluate", finished.path, "--set", "evaluate.what=1"))
+
+
+def test_a_study_that_is_not_there(tmp_path):
+    assert "no such study" in one_line(atoll("study", tmp_path / "gone.toml"))

@@ -1,8 +1,6 @@
-import math
-
 import pytest
 import torch
-from benchmarks.studies import ground, initialisation
+from benchmarks.studies import ground
 
 
 def gaussian(mean: float, width: float, seed: int, num: int = 20_000) -> torch.Tensor:
@@ -21,12 +19,3 @@ def test_the_frechet_distance_of_gaussians_is_known():
 
 def test_spread_is_the_mean_distance():
     assert ground.spread(torch.tensor([[0.0], [3.0], [6.0]])) == pytest.approx(4.0)
-
-
-def test_samples_to_reach_a_distance():
-    stops = [10, 100, 1000]
-    assert initialisation.samples_to_reach(4.0, stops, [8.0, 4.0, 2.0]) == pytest.approx(100)
-    between = initialisation.samples_to_reach(math.sqrt(8.0), stops, [8.0, 4.0, 2.0])
-    assert between == pytest.approx(10**2.5)
-    assert initialisation.samples_to_reach(9.0, stops, [8.0, 4.0, 2.0]) == 10
-    assert initialisation.samples_to_reach(1.0, stops, [8.0, 4.0, 2.0]) == math.inf

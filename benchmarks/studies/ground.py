@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from atoll import config
 from atoll.data import encode, partition
 from atoll.data.store import Reader
+from atoll.evaluate.distances import frechet as frechet
 from atoll.models.checkpoint import read_tensors, write_tensors
 from atoll.runs import Run, replacing, write_json
 
@@ -127,16 +128,6 @@ def _one_at_a_time(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def frechet(left: Tensor, right: Tensor) -> float:
-    """|μ₁ - μ₂|² + tr(Σ₁ + Σ₂ - 2 (Σ₁ Σ₂)^½) of two sets of features (Heusel et al. 2017, eq. 6)."""
-    means = (left.mean(0) - right.mean(0)).square().sum()
-    a, b = left.T.cov(), right.T.cov()
-    values, vectors = torch.linalg.eigh(a)
-    root = vectors * values.clamp(min=0).sqrt() @ vectors.T
-    cross = torch.linalg.eigvalsh(root @ b @ root).clamp(min=0).sqrt().sum()
-    return float(means + a.trace() + b.trace() - 2 * cross)
 
 
 def spread(features: Tensor) -> float:

@@ -7,8 +7,6 @@ way; the result is how many samples each needs to come as near to the data as th
 end (HDDM claims 1.2 times fewer).
 """
 
-import itertools
-import math
 import shutil
 import time
 from collections.abc import Mapping
@@ -20,6 +18,7 @@ from atoll.models.checkpoint import CONFIG, WEIGHTS, load
 from atoll.models.ensemble import Ensemble
 from atoll.models.expert import as_expert
 from atoll.runs import Run, Stage, write_json
+from atoll.study.tables import to_reach
 from atoll.train import jobs
 from benchmarks.studies import ground
 from benchmarks.studies.ground import NETWORK, TRAINING, Ground
@@ -105,28 +104,13 @@ def curve(
     return found
 
 
-def samples_to_reach(goal: float, stops: list[int], distances: list[float]) -> float:
-    """Steps at which a curve first comes down to the goal, between stops by a line in the logarithms."""
-    if distances[0] <= goal:
-        return float(stops[0])
-    points = list(zip(stops, distances, strict=True))
-    for (a, x), (b, y) in itertools.pairwise(points):
-        if y <= goal:
-            share = (math.log(x) - math.log(goal)) / (math.log(x) - math.log(y))
-            return float(math.exp(math.log(a) + share * (math.log(b) - math.log(a))))
-    return math.inf
-
-
 def study(on: Ground, seed: int, size: dict[str, Any]) -> dict[str, Any]:
     init = older(on, seed, size)
     rows = []
     for cluster in size["clusters"]:
         curves = {start: curve(on, start, cluster, seed, size, init) for start in STARTS}
         goal = curves["nothing"][-1]
-        saved = {
-            start: size["stops"][-1] / samples_to_reach(goal, size["stops"], curves[start])
-            for start in STARTS
-        }
+        saved = {start: size["stops"][-1] / to_reach(goal, size["stops"], curves[start]) for start in STARTS}
         rows.append({"cluster": cluster, "curves": curves, "times fewer samples": saved})
     return {"seed": seed, "size": size, "rows": rows}
 

@@ -93,10 +93,8 @@ def open_space(name: str, real: Real, folder: Path, device: str = "auto") -> Spa
     return Space(name, open_features(EncodeConfig(features=name, device=device), kind), real, folder, about)
 
 
-def predict(real: Real, folder: Path, x_0: Tensor) -> Tensor | None:
-    """The class of each sample as the classifier sees it; None where there are no labels."""
-    if real.classes is None:
-        return None
+def predict(real: Real, folder: Path, x_0: Tensor) -> Tensor:
+    """The class of each sample as the classifier sees it."""
     network, _ = classifier.trained(real, _everything_seen(real), folder)
     with torch.inference_mode():
         parts = [

@@ -106,12 +106,10 @@ class Judge:
         sizes = self.run.partition.contents["sizes"]
         if clusters is not None and len(sizes) > 1:
             found["clusters"] = occupancy.shares(clusters, torch.tensor(sizes), self.how.bootstrap)
-        real = self.real.classes
-        predicted = features.predict(self.real, self.folder, x_0)
-        if real is not None and predicted is not None:
+        if any(space.name == features.CLASSIFIER for space in self.spaces):
+            predicted = features.predict(self.real, self.folder, x_0)
             # The data as the classifier sees them too, so that its own mistakes do not count.
             of_data = features.predict(self.real, self.folder, self.x_0[:MANIFOLD])
-            assert of_data is not None
             counts = torch.bincount(of_data, minlength=len(self.real.contents["class_names"]))
             found["classes"] = occupancy.shares(predicted, counts, self.how.bootstrap)
             if asked is not None:
