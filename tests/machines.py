@@ -38,13 +38,15 @@ class Machines:
         resolved = config.load(self.recipe, [*self.settings, *settings])
         return Run(self.folder / name / "tiny", resolved)
 
-    def seed(self, source, *settings):
-        """Put the data and clusters of a prepared run into the bucket, as `atoll partition` would."""
+    def seed(self, source, *settings, trained=False):
+        """Put the data and clusters of a prepared run into the bucket, as the stages would."""
         origin = Run(source, self.run("seed", *settings).config)
         mirror = Mirror.of(origin)
-        mirror.open(lead=True)
+        mirror.store.write("resolved.json", origin.config.model_dump_json().encode())
         mirror.hand_in(origin.data)
         mirror.hand_in(origin.partition)
+        for stage in (*(origin.expert(index) for index in range(3)), origin.router) if trained else ():
+            mirror.hand_in(stage)
         self.store.proxy.reset()
 
 

@@ -75,24 +75,24 @@ def run(
         raise errors.ConfigError(f"--on {on}: jobs can run on {', '.join(ENGINES)}")
     opened = _open(recipe, overrides)
     remote = bool(opened.config.launch.store)
-    if remote and opened.config.student is not None:
-        raise errors.ConfigError("a run in a store has no student yet; leave out [student] or launch.store")
     _prepare(opened, recipe, overrides, on, start_over, as_json)
-    jobs = _jobs(opened, recipe, overrides, start_over and not remote)
+    if start_over and on != "local" and not remote:
+        _forget(opened)  # once, and not again whenever an engine starts a job anew
+    again = start_over and on == "local" and not remote
+    jobs = _jobs(opened, recipe, overrides, again)
     if jobs:
         from atoll.launch.table import watching
 
         opened.event("training", jobs=[job.name for job in jobs], on=on)
         with watching(as_json) as watch:
             _engine(on)(jobs, opened, recipe, watch)
-    students = _student_jobs(opened, recipe, overrides, start_over)
+    students = _student_jobs(opened, recipe, overrides, again)
     if students:
-        from atoll.launch import local
         from atoll.launch.table import watching
 
         opened.event("distilling", jobs=[job.name for job in students])
         with watching(as_json) as watch:
-            local.run_jobs(students, opened.config.launch, watch)
+            _engine(on)(students, opened, recipe, watch)
     from atoll import report, sample
 
     if remote:
@@ -129,6 +129,14 @@ def _engine(on: str) -> Callable[..., None]:
     from atoll.launch import local
 
     return lambda jobs, run, recipe, watch: local.run_jobs(jobs, run.config.launch, watch)
+
+
+def _forget(opened: Any) -> None:
+    """Throw everything trained away."""
+    import shutil
+
+    for name in ("experts", "router", "student", "few-step", "drawn"):
+        shutil.rmtree(opened.path / name, ignore_errors=True)
 
 
 def _prepare(
@@ -319,12 +327,15 @@ def student(
 ) -> None:
     """Distil all experts into one model, and into one that needs few steps."""
     opened = _open(recipe, overrides)
+    carried = _carried(opened, recipe, overrides, start_over, "student")
     from atoll.train import distil, rounds
 
     if island is not None:
         stage = rounds.island(opened, island)
-    else:
-        stage = rounds.merge(opened) if merge else distil.distil(opened, start_over=start_over)[-1]
+    elif merge:
+        stage = rounds.merge(opened)
+    else:  # what came from the store is only looked at: whether it was made from today's inputs
+        stage = distil.distil(opened, start_over=start_over and not carried)[-1]
     _tell_stage(as_json, stage)
 
 

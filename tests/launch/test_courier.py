@@ -7,10 +7,12 @@ import subprocess
 import time
 
 import pytest
+import torch
 
+import atoll
 from atoll.runs import Run, read_lines
-from atoll.storage.mirror import Mirror
-from atoll.train import jobs
+from atoll.storage.mirror import Mirror, fetch_run
+from atoll.train import distil, jobs
 from tests import s3
 from tests.machines import LONG, Machines, events, files_of, steps_handed_in, wait_for
 
@@ -129,6 +131,25 @@ def test_two_drivers_of_the_same_run(place, _tiny_finished):
     assert sorted(handed_in) == ["experts/00", "experts/01", "experts/02", "router"], "each once"
     for run in runs:
         assert files_of(run) == files_of(Run.open(_tiny_finished))
+
+
+def test_students_are_distilled_wherever_there_is_room(place, _tiny_finished, taught):
+    """A dense student and a few-step one, on a machine that has the experts from the bucket alone."""
+    settings = {"steps": 10, "batch": 8, "lr": 1e-2, "log_every": 2, "save_every": 3}
+    few = {"steps": 4, "batch": 8, "method": "progressive", "grid": 4, "fewest": 1}
+    here = taught(few=few)
+    distil.distil(here)
+    sets = [f"student.{key}={value}" for key, value in settings.items()]
+    sets += [f"student.few.{key}={value}" for key, value in few.items()]
+    place.seed(_tiny_finished, *sets, trained=True)
+    place.atoll("a", "student", settings=sets)
+    there = place.run("a", *sets)
+    for stage in ("student", "few-step"):
+        assert there.stage(stage).record["files"] == here.stage(stage).record["files"], "bit for bit"
+    images = atoll.load(fetch_run(f"{place.store.address}/tiny", place.folder / "b") / "few-step")
+    assert torch.equal(
+        images.sample(num=2, steps=1, seed=0), atoll.load(here.few_step.path).sample(num=2, steps=1, seed=0)
+    )
 
 
 def test_start_over_replaces_what_is_there(place, _tiny_data):

@@ -29,6 +29,22 @@ NODES = [
 MEMORY = {"memory": 2 * 10**9, "object_store_memory": 80 * 10**6}
 
 
+def head():
+    port = s3.free_ports(1)[0]
+    return {"num_cpus": 0, "include_dashboard": True, "dashboard_port": port, **MEMORY}
+
+
+def patiently(start):
+    """Start a machine; Ray itself gives up after half a minute, which a busy computer may need."""
+    for _ in range(5):
+        try:
+            return start()
+        except Exception as problem:
+            if "timed out during startup" not in str(problem):
+                raise
+    raise AssertionError("Ray does not start")
+
+
 @pytest.fixture(scope="module")
 def cluster(_s3, tmp_path_factory):
     """A head that runs no jobs but takes submissions, and three machines, all with access to the bucket."""
@@ -38,13 +54,9 @@ def cluster(_s3, tmp_path_factory):
             patch.setenv(name, value)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("OMP_NUM_THREADS", "1")
-        port = s3.free_ports(1)[0]
-        made: Any = Cluster(
-            initialize_head=True,
-            head_node_args={"num_cpus": 0, "include_dashboard": True, "dashboard_port": port, **MEMORY},
-        )
-        made.dashboard, made.scratch = f"http://127.0.0.1:{port}", scratch
-        made.island = [made.add_node(**node, **MEMORY) for node in NODES]
+        made: Any = patiently(lambda: Cluster(initialize_head=True, head_node_args=head()))
+        made.dashboard, made.scratch = f"http://{made.head_node.address_info['webui_url']}", scratch
+        made.island = [patiently(lambda node=node: made.add_node(**node, **MEMORY)) for node in NODES]
         yield made
         made.shutdown()
 

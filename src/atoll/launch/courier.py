@@ -16,7 +16,7 @@ from atoll.errors import EXIT_RUN_AGAIN, AtollError, ConfigError, Interrupted, R
 from atoll.launch import tied
 from atoll.runs import Run, Stage
 from atoll.storage.claims import BEATS, Claim
-from atoll.storage.mirror import Mirror
+from atoll.storage.mirror import Mirror, trained
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +36,17 @@ class Errand:
     command: tuple[str, ...]
     stage: Stage
     inputs: tuple[Stage, ...] = ()
+    records: tuple[Stage, ...] = ()
+    """Stages of which only the record is read."""
+    on_the_way: tuple[Stage, ...] = ()
+    """Stages that the same command makes before the last one."""
     made_from: Callable[[], Mapping[str, Any]] | None = None
     """What it would be made from today, where that can be told without opening the data."""
 
     @property
     def leads(self) -> bool:
         """Whether it may change what the store says the run is: a lone expert may not."""
-        return self.made_from is None
+        return self.command[0] in ("prepare", "partition")
 
 
 def errand(run: Run, *command: str) -> Errand:
@@ -53,11 +57,33 @@ def errand(run: Run, *command: str) -> Errand:
     if command[0] == "partition":
         return Errand(command, run.partition, (run.data,))
     if command[0] == "router":
-        return Errand(command, run.router, clusters, run.router_inputs)
+        return Errand(command, run.router, clusters, made_from=run.router_inputs)
+    if command[0] == "student":
+        return _student(run, clusters)
     index = int(command[1])
     if not 0 <= index < len(clusters):
         raise ConfigError(f"there is no expert {index}: this run has experts 0 to {len(clusters) - 1}")
-    return Errand(command, run.expert(index), (clusters[index],), lambda: run.expert_inputs(index))
+    return Errand(command, run.expert(index), (clusters[index],), made_from=lambda: run.expert_inputs(index))
+
+
+def _student(run: Run, clusters: tuple[Stage, ...]) -> Errand:
+    """All experts in, one model out; its samples are the clusters', or drawn on the way."""
+    config = run.config.student
+    if config is None:
+        raise ConfigError("the recipe has no [student]; add the section, even if nothing is in it")
+    if config.islands is not None:
+        raise ConfigError(
+            "islands hand in their rounds as folders; leave out launch.store for [student.islands]"
+        )
+    experts = tuple(run.expert(index) for index in range(len(clusters)))
+    drawn = tuple(run.drawn(index) for index in range(len(clusters))) if config.data == "drawn" else ()
+    return Errand(
+        ("student",),
+        run.student if config.few is None else run.few_step,
+        (*experts, *(() if drawn else clusters), *((run.router,) if len(clusters) > 1 else ())),
+        records=(run.partition,),
+        on_the_way=(*drawn, *((run.student,) if config.few is not None and config.steps else ())),
+    )
 
 
 def carry(
@@ -91,14 +117,17 @@ def carry(
 
 def _is_finished(mirror: Mirror, job: Errand) -> bool:
     """Whether the store has the stage, made from today's inputs; an error if it was made from others."""
-    inputs = [mirror.fetch_record(stage) for stage in job.inputs]
-    if not all(inputs):
-        missing = job.inputs[inputs.index(False)]
+    needed = (*job.inputs, *job.records)
+    found = [mirror.fetch_record(stage) for stage in needed]
+    if not all(found):
+        missing = needed[found.index(False)]
         raise RunError(
             f"{mirror.store.address}/{mirror.name(missing)} is not finished; make it first, or `atoll run`"
         )
     if not mirror.fetch_record(job.stage):
         return False
+    for stage in job.on_the_way:
+        mirror.fetch_record(stage)
     if job.made_from is not None:
         job.stage.current(job.made_from())
     return True
@@ -109,16 +138,30 @@ def _work(
 ) -> None:
     for stage in job.inputs:
         mirror.fetch(stage)
-    mirror.fetch_progress(job.stage)
+    for stage in (*job.on_the_way, job.stage):
+        if not mirror.fetch(stage):
+            mirror.fetch_progress(stage)
     code = _run(mirror, job, arguments, lambda: asked() or claim.lost.is_set())
+    _hand_in(mirror, job, ended=code == 0)
     if code == 0:
-        mirror.hand_in(job.stage)
         return
-    mirror.hand_in_progress(job.stage)
     if asked():  # whether or not it was far enough to save: a process that is still starting cannot say so
         _check(EXIT_RUN_AGAIN)
     if not claim.lost.is_set():
         _check(code)
+
+
+def _hand_in(mirror: Mirror, job: Errand, *, ended: bool) -> None:
+    """What is finished as finished, the rest as far as it is; the last stage is finished at the end only."""
+    for stage in job.on_the_way:
+        if not stage.done:
+            mirror.hand_in_progress(stage)
+        elif not mirror.is_done(stage):
+            mirror.hand_in(stage)
+    if ended and job.stage.done:
+        mirror.hand_in(job.stage)
+    else:
+        mirror.hand_in_progress(job.stage)
 
 
 def _check(code: int) -> None:
@@ -149,7 +192,7 @@ def _run(mirror: Mirror, job: Errand, arguments: Sequence[str], stop: Callable[[
                 process.terminate()
             if time.monotonic() >= due and not told:
                 with contextlib.suppress(Interrupted):  # the store is away: the work goes on
-                    mirror.hand_in_progress(job.stage)
+                    _hand_in(mirror, job, ended=False)
                 due = time.monotonic() + interval
     finally:
         if process.poll() is None:
@@ -172,12 +215,11 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def look(run: Run) -> Mirror:
+def look(run: Run) -> None:
     """What the store has of a run: the record of every cluster and of all that is trained, without files."""
     mirror = Mirror.of(run)
-    for stage in (*(run.cluster(k) for k in range(run.config.partition.clusters)), *_trained(run)):
+    for stage in (*(run.cluster(k) for k in range(run.config.partition.clusters)), *trained(run)):
         mirror.fetch_record(stage)
-    return mirror
 
 
 def collect(run: Run) -> Mirror:
@@ -190,9 +232,5 @@ def collect(run: Run) -> Mirror:
 def clear(run: Run) -> None:
     """Throw every stage away, there and here."""
     mirror = Mirror.of(run)
-    for stage in (*_trained(run), run.partition, run.data):
+    for stage in (*trained(run), run.stage("drawn"), run.partition, run.data):
         mirror.clear(stage)
-
-
-def _trained(run: Run) -> list[Stage]:
-    return [*(run.expert(k) for k in range(run.config.partition.clusters)), run.router]

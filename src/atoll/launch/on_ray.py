@@ -111,7 +111,8 @@ def resources(run: Run, name: str, cluster: Mapping[str, float]) -> dict[str, An
     needs: dict[str, Any] = {"num_cpus": launch.threads or 1, "num_gpus": gpus, "resources": custom}
     if not gpus:  # on a GPU it is the GPU's memory that counts, and Ray does not know that
         contents = run.data.contents if run.data.done else None
-        needs["memory"] = int(plan(run.config, contents)["jobs"][name]["memory_bytes"]["total"])
+        counted = plan(run.config, contents)["jobs"]
+        needs["memory"] = int(counted.get(name, counted["expert 0"])["memory_bytes"]["total"])
     return needs
 
 

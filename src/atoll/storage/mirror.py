@@ -25,8 +25,8 @@ from atoll.storage.objects import Store, walk
 logger = logging.getLogger(__name__)
 
 METRICS, STATE, LATEST, DECISIONS = "metrics.jsonl", "state", "latest.json", "decisions.json"
-EVENTS = "events.jsonl"
-PLAIN = ("run.toml", "resolved.json")
+EVENTS, RESOLVED = "events.jsonl", "resolved.json"
+PLAIN = ("run.toml", RESOLVED)
 HASH = 16
 """Hexadecimal digits of a file's sha256 in its name."""
 
@@ -83,10 +83,19 @@ class Mirror:
         record = self.store.read_json(f"{self.name(stage)}/{DONE}")
         if record is None:
             return False
+        if "taught_by" in record["contents"]:
+            self._fetch_own_run(stage)
         if not stage.done or read_json(stage.path / DONE) != record:
             _write(stage.path / DONE, record)
         (stage.path / STARTED).unlink(missing_ok=True)
         return True
+
+    def _fetch_own_run(self, stage: Stage) -> None:
+        """A student's folder is a run itself: what says so, and the records of lessons before its last."""
+        name = self.name(stage)
+        for key in self.store.names(name):
+            if Path(key).name in (DONE, RESOLVED) and key != f"{name}/{DONE}":
+                _write(self.run.path / key, self.store.read_json(key))
 
     def fetch(self, stage: Stage, wanted: Callable[[str], bool] = lambda name: True) -> bool:
         """A finished stage, each file checked; False if it is not finished."""
@@ -102,8 +111,7 @@ class Mirror:
 
     def fetch_networks(self) -> None:
         """All that sampling needs: everything trained, and what is said of samples, but not the samples."""
-        clusters = range(self.run.config.partition.clusters)
-        for stage in (self.run.partition, *(self.run.expert(index) for index in clusters), self.run.router):
+        for stage in (self.run.partition, *trained(self.run)):
             self.fetch(stage, lambda name: not name.endswith(".parquet"))
 
     def fetch_metrics(self, stage: Stage) -> None:
@@ -164,7 +172,7 @@ class Mirror:
         """Files of a stage that are not about its progress."""
         for path in walk(stage.path):
             name = path.relative_to(stage.path)
-            if name.parts[0] != STATE and name.name not in (DONE, STARTED, METRICS):
+            if name.parts[0] != STATE and name.name not in (DONE, STARTED, METRICS, RESOLVED):
                 yield name.as_posix()
 
     def _hand_in_state(self, stage: Stage) -> None:
@@ -202,7 +210,8 @@ class Mirror:
         for file, sha256 in record["files"].items():
             self.store.push(stage.path / file, f"{name}/{keyed(file, sha256)}")
         self._hand_in_state(stage)
-        self._send_small(stage, METRICS)
+        for file in (METRICS, RESOLVED):
+            self._send_small(stage, file)
         if not self.store.create(f"{name}/{DONE}", (stage.path / DONE).read_bytes()):
             self._give_way(stage)
             return
@@ -287,17 +296,23 @@ class Mirror:
         return self._sent.get(path) == _mark(path)
 
 
+def trained(run: Run) -> list[Stage]:
+    """All that a run trains."""
+    experts = [run.expert(index) for index in range(run.config.partition.clusters)]
+    return [*experts, run.router, *([] if run.config.student is None else [run.student, run.few_step])]
+
+
 def fetch_run(address: str, folder: Path) -> Path:
     """What sampling needs of a finished run in a store, without its samples at rest; its folder here."""
     top, _, name = address.rstrip("/").rpartition("/")
     store = Store(address)
-    tree = store.read_json("resolved.json")
+    tree = store.read_json(RESOLVED)
     if tree is None:
         raise RunError(
             f"{address} is not a run (no resolved.json); give an address that `atoll run` wrote to"
         )
     run = Run(folder / name, RunConfig.model_validate(tree))
-    _write(run.path / "resolved.json", tree)
+    _write(run.path / RESOLVED, tree)
     mirror = Mirror(run, top, run.config.launch.patience)
     mirror.fetch_networks()
     return run.path
