@@ -2,13 +2,16 @@ import base64
 import io
 import json
 import re
+import shutil
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from atoll import report, sample
 from atoll.plan import strategy_costs
+from atoll.runs import Run
 from atoll.train import student
 from tests.browser import chromium, look, needs_browser
 
@@ -136,3 +139,16 @@ def test_students_are_told_of(taught, tmp_path):
     page = report.write_report(run, tmp_path / "samples").read_text(encoding="utf-8")
     assert "2 steps, in student/" in page
     assert "students in black" in page
+
+
+def test_a_run_without_its_samples_has_a_page_too(finished, tmp_path):
+    """As where it lives in a store: experts and router were fetched, clusters were not."""
+    run = Run.open(
+        Path(shutil.copytree(finished.path, tmp_path / "run"))
+    )  # the fixture's clusters are everybody's
+    sample.sample(run, tmp_path / "s")
+    with_them = report.write_report(run, tmp_path / "s").read_text(encoding="utf-8")
+    next(run.cluster(1).path.glob("*.parquet")).unlink()
+    without = report.write_report(run, tmp_path / "s").read_text(encoding="utf-8")
+    assert "probability of the own cluster" in with_them
+    assert "probability of the own cluster" not in without

@@ -53,7 +53,7 @@ def write_report(run: Run, samples: Path) -> Path:
             for index in range(clusters)
         ],
         curves=_loss_curves(run),
-        posterior=_posterior(run) if run.router.done and clusters > 1 else [],
+        posterior=_posterior(run) if run.router.done and clusters > 1 and _samples_are_here(run) else [],
         strategies=_strategies(run, evaluation, used),
         distance=_distance_name(evaluation),
         measured=_measured(evaluation),
@@ -127,6 +127,12 @@ def _loss_curves(run: Run) -> list[str]:
 def _curve(axes: Any, lines: Sequence[Mapping[str, Any]], ink: str, style: str = "-") -> None:
     steps, losses = [line["step"] for line in lines], [line["loss"] for line in lines]
     axes.plot(steps, losses, color=ink, lw=1.3, ls=style)
+
+
+def _samples_are_here(run: Run) -> bool:
+    """Whether the clusters can be read; where a run lives in a store, only their machines have them."""
+    stages = [run.cluster(index) for index in range(run.config.partition.clusters)]
+    return all((stage.path / name).is_file() for stage in stages for name in stage.record["files"])
 
 
 def _posterior(run: Run) -> list[str]:
