@@ -53,7 +53,7 @@ def write_report(run: Run, samples: Path) -> Path:
             for index in range(clusters)
         ],
         curves=_loss_curves(run),
-        posterior=_posterior(run) if run.router.done and clusters > 1 else [],
+        posterior=_posterior(run) if run.router.done and clusters > 1 and _samples_are_here(run) else [],
         strategies=_strategies(run, evaluation, used),
         distance=_distance_name(evaluation),
         measured=_measured(evaluation),
@@ -127,6 +127,11 @@ def _loss_curves(run: Run) -> list[str]:
 def _curve(axes: Any, lines: Sequence[Mapping[str, Any]], ink: str, style: str = "-") -> None:
     steps, losses = [line["step"] for line in lines], [line["loss"] for line in lines]
     axes.plot(steps, losses, color=ink, lw=1.3, ls=style)
+
+
+def _samples_are_here(run: Run) -> bool:
+    """The machine that draws up a run from a store need not have its samples."""
+    return all(run.cluster(index).here for index in range(run.config.partition.clusters))
 
 
 def _posterior(run: Run) -> list[str]:
