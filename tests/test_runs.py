@@ -43,6 +43,7 @@ def test_a_stage_is_done_only_after_finish(tmp_path):
         _ = stage.contents
     stage.finish({"seed": 1}, ["a"], {"rows": 3})
     assert stage.done
+    assert stage.here
     assert stage.contents == {"rows": 3}
     assert not stage.begin({"seed": 1}), "the same inputs: nothing to do"
 
@@ -135,3 +136,14 @@ def test_events_are_lines():
     run.event("two")
     lines = (run.path / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"] for line in lines] == ["one", "two"]
+
+
+def test_a_record_without_its_files_is_done_but_not_here(tmp_path):
+    stage = Stage(tmp_path / "s")
+    stage.begin({"seed": 1})
+    assert not stage.here
+    (stage.path / "a").write_text("x")
+    stage.finish({"seed": 1}, ["a"], {})
+    (stage.path / "a").unlink()
+    assert stage.done
+    assert not stage.here

@@ -71,6 +71,11 @@ class Stage:
         return (self.path / DONE).is_file()
 
     @property
+    def here(self) -> bool:
+        """Whether it is finished and its files are here; from a store the record may have come alone."""
+        return self.done and all((self.path / name).is_file() for name in self.record["files"])
+
+    @property
     def contents(self) -> dict[str, Any]:
         """What `done.json` says is in the folder."""
         return dict(self.record["contents"])

@@ -17,7 +17,7 @@ from atoll.runs import Run
 from atoll.storage.mirror import Mirror
 from atoll.train import jobs
 from tests import s3
-from tests.machines import Machines, files_of
+from tests.machines import LONG, Machines, events, files_of, steps_handed_in, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
@@ -127,6 +127,55 @@ def test_a_whole_run_submitted_from_a_laptop_is_the_run_here(place, cluster, her
         assert clusters == experts or (folder / "router").is_dir(), "a machine has its experts' clusters only"
     said = [done.stdout, done.stderr, *(path.read_text() for path in cluster.scratch.rglob("*.log"))]
     assert not [text for text in said if s3.SECRET in text]
+
+
+def test_a_machine_is_lost_while_its_expert_trains(place, cluster, _tiny_data, prepared):
+    clear(cluster)
+    settings = [*LONG, "router.steps=2"]
+    place.seed(_tiny_data, *settings)
+    driver = place.start("driver", "run", "--on", "ray", settings=settings)
+    mirror = Mirror.of(place.run("watcher", *settings))
+    wait_for(lambda: steps_handed_in(mirror, 0) >= 10 and not mirror.is_done(mirror.run.expert(0)), driver)
+    victim = at_work(cluster, 0)[0]
+    cluster.remove_node(victim, allow_graceful=False)
+    cluster.island.remove(victim)
+    handed_in = steps_handed_in(mirror, 0)
+    cluster.island.append(patiently(lambda: cluster.add_node(**NODES[2], **MEMORY)))
+    _, err = driver.communicate(timeout=900)
+    assert driver.returncode == 0, err
+    run = place.run("driver", *settings)
+    said = [line for line in events(run) if "experts/00" in (line.get("what"), line.get("stage"))]
+    names = [line["event"] for line in said]
+    assert "lost" in names, "the loss is named"
+    later = [line["step"] for line in said[names.index("lost") :] if line["event"] == "checkpoint"]
+    assert later and min(later) > handed_in, "it went on from the last state, not from nothing"
+    here = prepared(*LONG)
+    jobs.expert(here, 0)
+    assert run.expert(0).record["files"] == here.expert(0).record["files"], "bit for bit"
+    handed = [line["stage"] for line in events(run) if line["event"] == "handed_in"]
+    assert sorted(handed) == ["experts/00", "experts/01", "experts/02", "router"], "each once"
+
+
+def test_the_driver_is_killed_and_the_run_submitted_again(place, cluster, _tiny_data, prepared):
+    clear(cluster)
+    settings = [*LONG, "router.steps=2", "expert.override=[{clusters=[0, 1], steps=10}]"]
+    place.seed(_tiny_data, *settings)
+    first = place.start("first", "run", "--on", "ray", settings=settings)
+    mirror = Mirror.of(place.run("watcher", *settings))
+    wait_for(lambda: mirror.is_done(mirror.run.expert(0)) and steps_handed_in(mirror, 2) >= 10, first)
+    first.kill()
+    first.communicate()
+    finished = mirror.store.names("experts/00")
+    again = place.start("second", "run", "--on", "ray", settings=settings)
+    _, err = again.communicate(timeout=900)
+    assert again.returncode == 0, err
+    run = place.run("second", *settings)
+    assert mirror.store.names("experts/00") == finished, "what was finished was not touched"
+    handed = [line["stage"] for line in events(run) if line["event"] == "handed_in"]
+    assert sorted(handed) == sorted({*handed}) and "experts/02" in handed, "none twice"
+    here = prepared(*settings)
+    jobs.expert(here, 2)
+    assert run.expert(2).record["files"] == here.expert(2).record["files"], "bit for bit"
 
 
 def test_jobs_ask_for_what_the_recipe_says_and_the_plan_counts(prepared):

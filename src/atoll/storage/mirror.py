@@ -153,6 +153,7 @@ class Mirror:
             _write(folder / DECISIONS, decisions)
         self.fetch_metrics(stage)
         _write(folder / LATEST, pointer)
+        self._sent[folder / LATEST] = _mark(folder / LATEST)
         logger.info("going on from step %d", pointer["step"])
 
     def hand_in_progress(self, stage: Stage) -> None:
