@@ -21,7 +21,7 @@ demo: $(STAMP)  ## eight experts on Fashion-MNIST, from nothing to a page of pic
 	$(BIN)/atoll run recipes/fashion.toml
 
 test: $(STAMP_DEV)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(STAMP_DEV)
 	$(BIN)/ruff format --check .

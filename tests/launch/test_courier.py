@@ -16,7 +16,7 @@ from atoll.train import distil, jobs
 from tests import s3
 from tests.machines import LONG, Machines, events, files_of, steps_handed_in, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("store")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from atoll.runs import Run
 from atoll.storage.mirror import Mirror
 from tests.machines import Machines
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("store")]
+pytestmark = pytest.mark.slow
 
 NO_SOCKETS = """
 import runpy, sys

@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from atoll.train import jobs
 from tests import s3
 from tests.machines import LONG, Machines, events, files_of, steps_handed_in, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.slow
 
 NODES = [
     {"num_cpus": 1, "resources": {"island": 1, "north": 1}},
@@ -98,6 +99,16 @@ def here(tiny):
     return make
 
 
+def submitted(command):
+    """The job's end; a cluster that has just started may not take jobs yet, and says so."""
+    for _ in range(20):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+        if "No available agent" not in done.stderr + done.stdout:
+            return done
+        time.sleep(2)
+    return done
+
+
 def test_a_whole_run_submitted_from_a_laptop_is_the_run_here(place, cluster, here):
     """Images to samples by `ray job submit`: every stage on the cluster, bit for bit as on one machine."""
     clear(cluster)
@@ -105,13 +116,7 @@ def test_a_whole_run_submitted_from_a_laptop_is_the_run_here(place, cluster, her
     sets = [part for text in (*place.settings, *settings) for part in ("--set", text)]
     entry = [sys.executable, "-m", "atoll", "run", str(place.recipe), "--on", "ray", "--json", *sets]
     submit = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", cluster.dashboard]
-    done = subprocess.run(
-        [*submit, "--", "env", f"ATOLL_RUNS={place.folder / 'driver'}", *entry],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
+    done = submitted([*submit, "--", "env", f"ATOLL_RUNS={place.folder / 'driver'}", *entry])
     assert done.returncode == 0, done.stdout + done.stderr
     run, reference = place.run("driver", *settings), here(*settings)
     assert run.data.record["files"] == reference.data.record["files"]

@@ -15,7 +15,7 @@ from atoll.runs import read_json, read_lines
 from atoll.train import jobs
 from tests.machines import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("slurm")]
+pytestmark = pytest.mark.slow
 
 LOCAL = 'launch.slurm={cluster="local"}'
 

@@ -10,8 +10,6 @@ from atoll.storage import claims
 from atoll.storage.claims import Claim
 from atoll.storage.objects import Store
 
-pytestmark = pytest.mark.xdist_group("store")
-
 
 @pytest.fixture
 def told():

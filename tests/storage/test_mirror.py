@@ -13,8 +13,6 @@ from atoll.runs import Run, file_digest, read_json, read_lines, write_json
 from atoll.storage import mirror as room
 from atoll.storage.mirror import Mirror, keyed
 
-pytestmark = pytest.mark.xdist_group("store")
-
 
 @pytest.fixture(params=["s3", "folder"])
 def machine(request, tmp_path):

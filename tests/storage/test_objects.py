@@ -12,8 +12,6 @@ from atoll.storage import objects
 from atoll.storage.objects import Store
 from tests import s3
 
-pytestmark = pytest.mark.xdist_group("store")
-
 
 @pytest.fixture
 def told():

@@ -230,7 +230,9 @@ def _within_budget(
             f"study {study.config.name}: a budget of {samples} samples leaves no step for {clusters} experts"
         )
     changes["expert"] = config.expert.model_copy(update={"steps": steps})
-    if config.expert.batch_of == "monolith":  # the same training has the same name, however its batch was said
+    if (
+        config.expert.batch_of == "monolith"
+    ):  # the same training has the same name, however its batch was said
         own = {"batch": config.expert.batch // clusters, "batch_of": "expert"}
         changes["expert"] = changes["expert"].model_copy(update=own)
     config = config.model_copy(update=changes)
