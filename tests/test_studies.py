@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from benchmarks.studies import ground, initialisation
+from benchmarks.studies import ground, initialisation, students
 
 
 def gaussian(mean: float, width: float, seed: int, num: int = 20_000) -> torch.Tensor:
@@ -30,3 +30,11 @@ def test_samples_to_reach_a_distance():
     assert between == pytest.approx(10**2.5)
     assert initialisation.samples_to_reach(9.0, stops, [8.0, 4.0, 2.0]) == 10
     assert initialisation.samples_to_reach(1.0, stops, [8.0, 4.0, 2.0]) == math.inf
+
+
+def test_students_cost_what_is_said_of_them():
+    """A quarter of the batch is a third of the FLOPs, teacher included; three quarters are as much."""
+    spent = students.flops(students.sizes(quick=False))
+    assert spent["student at a third"] == pytest.approx(spent["monolith"] / 3)
+    assert spent["student at as much"] == pytest.approx(spent["monolith"])
+    assert spent["experts"] == pytest.approx(spent["monolith"])
