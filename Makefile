@@ -21,7 +21,7 @@ demo: $(STAMP)  ## eight experts on Fashion-MNIST, from nothing to a page of pic
 	$(BIN)/atoll run recipes/fashion.toml
 
 test: $(STAMP_DEV)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(STAMP_DEV)
 	$(BIN)/ruff format --check .

@@ -105,7 +105,7 @@ def students() -> dict[str, float]:
             "few-step, 4 steps": (lambda: few.sample(BATCH, steps=4), 1),
             "few-step, 1 step": (lambda: few.sample(BATCH, steps=1), 1),
         },
-        repeats=6,
+        repeats=3,
     )
 
 
@@ -198,8 +198,7 @@ def memory() -> dict[str, float]:
 
 def measure() -> dict[str, Any]:
     times, more, peer, peak = strategies(), growth(), against_diffusers(), memory()
-    one = students()
-    both = ("ancestral", "top-1")
+    one, both = students(), ("ancestral", "top-1")
     return {
         "benchmark": "sample",
         "ratios": {

@@ -1,6 +1,6 @@
 """What every test needs: one thread, a run folder of its own, and quick tiny recipes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import settings
 from atoll import config
 from atoll.config import RunConfig
 from atoll.runs import Run, write_json
+from tests import s3
 
 settings.register_profile("atoll", deadline=None, derandomize=True, database=None)
 settings.load_profile("atoll")
@@ -130,3 +131,21 @@ def taught(finished: Run) -> Taught:
         return run
 
     return make
+
+
+@pytest.fixture(scope="session")
+def _s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.Proxy]:
+    """A real S3 server behind a proxy that can fail, for all tests of a process."""
+    with s3.server(tmp_path_factory.mktemp("s3") / "server") as port:
+        proxy = s3.Proxy(port)
+        yield proxy
+        proxy.close()
+
+
+@pytest.fixture
+def store(_s3: s3.Proxy, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s3.Place:
+    """A folder of one's own in the bucket, with access to it in the environment, and no faults yet."""
+    _s3.reset()
+    for name, value in s3.environment(_s3.port).items():
+        monkeypatch.setenv(name, value)
+    return s3.Place(f"s3://{s3.BUCKET}/{abs(hash(request.node.nodeid)):x}", _s3)

@@ -22,24 +22,18 @@ MAY_IMPORT = {
     "train": {"config", "runs", "flow", "models", "data", "errors"},
     "provenance": {"models"},
     "gallery": {"config", "runs", "models", "data", "provenance", "errors"},
-    "sample": {"config", "runs", "flow", "models", "data", "gallery", "errors"},
+    "sample": {"config", "runs", "storage", "flow", "models", "data", "gallery", "errors"},
     "evaluate": {"config", "runs", "flow", "models", "data", "train", "gallery", "sample", "plan", "errors"},
+    "study": {"config", "runs", "models", "data", "train", "gallery", "sample", "evaluate", "plan"}
+    | {"launch", "report", "drawing", "provenance", "errors"},
     "export": {"config", "runs", "models", "data", "gallery", "sample", "errors"},
     "pipeline": {"runs", "gallery", "models", "sample", "errors"},
     "plan": {"config", "errors"},
-    "report": {
-        "config",
-        "runs",
-        "flow",
-        "models",
-        "data",
-        "train",
-        "gallery",
-        "provenance",
-        "sample",
-        "errors",
-    },
-    "launch": {"config", "runs", "errors"},
+    "drawing": set(),
+    "report": {"config", "runs", "data", "provenance", "gallery", "sample", "evaluate", "plan", "doctor"}
+    | {"drawing", "errors"},
+    "storage": {"config", "runs", "errors"},
+    "launch": {"config", "runs", "storage", "plan", "data", "errors"},
     "doctor": {"runs"},
     "__init__": {"models", "sample", "pipeline"},
     "__main__": {"cli"},
@@ -78,10 +72,25 @@ def test_a_room_imports_only_what_it_may(path):
 
 
 def test_training_cannot_see_who_launches_it():
-    assert MAY_IMPORT["train"].isdisjoint({"launch", "net", "web", "cli"})
+    assert MAY_IMPORT["train"].isdisjoint({"launch", "storage", "net", "web", "cli"})
 
 
-@pytest.mark.parametrize("module", ["atoll", "atoll.cli", "atoll.config", "atoll.runs", "atoll.launch.local"])
+def test_launching_reaches_for_data_only_where_a_job_runs():
+    """What places jobs must start quickly, and know nothing of how samples are made."""
+    for path in (SOURCE / "launch").glob("*.py"):
+        top = ast.Module(ast.parse(path.read_text(encoding="utf-8")).body, [])
+        named = {
+            getattr(node, "module", "") or ""
+            for node in top.body
+            if isinstance(node, ast.Import | ast.ImportFrom)
+        }
+        assert not [name for name in named if name.startswith(("atoll.data", "atoll.train"))], path
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["atoll", "atoll.cli", "atoll.config", "atoll.runs", "atoll.launch.local", "atoll.launch.courier"],
+)
 def test_loads_without_torch(module):
     heavy = "{'torch', 'faiss', 'matplotlib', 'pyarrow', 'numpy', 'transformers', 'diffusers'}"
     code = f"import sys, {module}; print(sorted({heavy} & set(sys.modules)))"

@@ -22,6 +22,7 @@ COMMANDS = [
     "sample",
     "show",
     "student",
+    "study",
 ]
 
 

@@ -88,3 +88,14 @@ def test_pictures_of_an_earlier_longer_call_go(tmp_path):
     (tmp_path / "sample-mine.png").write_bytes(b"not ours")
     writer(tmp_path, 1).add([0], batch([0.0], leader=0))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sample-00000.png", "sample-mine.png"]
+
+
+@pytest.mark.parametrize(("different", "num", "columns"), [(3, 9, 3), (1, 9, 3), (9, 9, 3), (17, 36, 6)])
+def test_what_is_asked_in_turn_has_a_column_each(tmp_path, different, num, columns):
+    out = writer(tmp_path, num)
+    out.wanted = [{"prompt": str(index % different)} for index in range(num)]
+    out.add(range(num), batch([0.0] * num, leader=0))
+    out.finish()
+    with Image.open(tmp_path / "grid.png") as sheet:
+        cell = 4 * 14 + 4  # pictures of 4 are shown 14 times as large, with a gap of 4
+        assert (sheet.width - 4) / cell == columns

@@ -1,5 +1,6 @@
 import base64
 import io
+import json
 import re
 from html.parser import HTMLParser
 
@@ -7,7 +8,9 @@ import pytest
 from PIL import Image
 
 from atoll import report, sample
+from atoll.plan import strategy_costs
 from atoll.train import student
+from tests.browser import chromium, look, needs_browser
 
 
 @pytest.fixture
@@ -38,6 +41,64 @@ def test_it_says_what_happened(page, finished):
     assert "velocity loss" in page
     assert "cross-entropy" in page
     assert "source = &#34;fashion-5k&#34;" in page
+
+
+def test_it_says_what_strategies_cost(page, finished):
+    costs = strategy_costs(finished.config, finished.partition.contents)
+    for name, cost in costs.items():
+        assert f"{cost['flops_per_sample']:.3g}" in page, name
+    assert "(taken above)" in page
+
+
+def test_it_shows_what_was_measured(finished, tmp_path):
+    """Numbers of an evaluation stand in the table of strategies and in one of their own."""
+    sample.sample(finished, tmp_path / "s")
+    number = {"value": 12.345, "low": 11.0, "high": 13.5, "num": 100}
+    floor = {"frechet": 0.321, "kernel": 0.1, "precision": 0.9, "recall": 0.8, "num": 100}
+    space = dict.fromkeys(("frechet", "kernel", "precision", "recall"), number)
+    row = {
+        "features": {"classifier": {**space, "floor": floor, "distance": "Fréchet distance, classifier"}},
+        "strategy": "top-1",
+        "copies": {**number, "value": 0.0, "floor": 0.01},
+        "clusters": {"divergence": {**number, "value": 0.0456}},
+    }
+    (finished.path / "evaluation").mkdir()
+    (finished.path / "evaluation" / "evaluation.json").write_text(json.dumps({"strategies": {"top-1": row}}))
+    page = report.write_report(finished, tmp_path / "s").read_text(encoding="utf-8")
+    for text in ("12.35", "11 to 13.5", "0.321", "0.0456", "Fréchet distance, classifier"):
+        assert text in page, text
+
+
+def test_the_router_is_shown_against_the_time(page):
+    assert "probability of the own cluster" in page
+    assert page.count("<svg") == 4  # losses of experts and router, the posterior twice
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_finds_every_picture_and_nothing_to_complain_about(finished, tmp_path, width):
+    sample.sample(finished, tmp_path / "s")
+    path = report.write_report(finished, tmp_path / "s")
+    seen = look(chromium(), path, width, tmp_path)
+    assert seen.complaints == []
+    assert seen.pictures == 4
+    assert seen.broken == 0
+    assert seen.drawings == 4
+    assert seen.sticks_out <= 0
+
+
+@needs_browser
+def test_the_browser_sees_what_is_broken(tmp_path):
+    """The test above can fail: a picture that is none, a script that throws, a table that is too wide."""
+    path = tmp_path / "broken.html"
+    path.write_text(
+        "<!doctype html><title>x</title><img src='data:image/png;base64,AAAA'>"
+        "<div style='width: 3000px'>wide</div><script>throw new Error('broken on purpose')</script>"
+    )
+    seen = look(chromium(), path, 390, tmp_path)
+    assert seen.broken == 1
+    assert any("broken on purpose" in line for line in seen.complaints)
+    assert seen.sticks_out > 2000
 
 
 def test_tags_are_closed(page):

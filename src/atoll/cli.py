@@ -45,7 +45,8 @@ def main() -> None:
     try:
         app(args=arguments, prog_name="atoll", standalone_mode=True)
     except errors.AtollError as error:
-        _complain(str(error), debug)
+        if str(error):  # else a process of ours has said it
+            _complain(str(error), debug)
         sys.exit(errors.EXIT_USER_ERROR)
     except errors.Interrupted as stop:
         print(f"atoll: {stop}", file=sys.stderr)
@@ -65,30 +66,28 @@ def _complain(message: str, debug: bool) -> None:
 def run(
     recipe: Recipe,
     overrides: Overrides = [],  # noqa: B006 - typer reads it, nobody writes it
-    on: Annotated[str, typer.Option(help="Where jobs run: local.")] = "local",
+    on: Annotated[str, typer.Option(help="Where jobs run: local, ray or slurm.")] = "local",
     start_over: StartOver = False,
     as_json: AsJson = False,
 ) -> None:
     """Every stage that is not done yet, from raw samples to a page of pictures."""
-    if on != "local":
-        raise errors.ConfigError(f"--on {on}: jobs can run 'local' so far")
-    from atoll.launch import local
-
+    if on not in ENGINES:
+        raise errors.ConfigError(f"--on {on}: jobs can run on {', '.join(ENGINES)}")
     opened = _open(recipe, overrides)
-    with _bar(as_json) as progress:
-        from atoll.data import encode, partition
-
-        encode.prepare(opened, start_over=start_over, progress=progress)
-        partition.partition(opened, start_over=start_over, progress=progress)
-    jobs = _jobs(opened, recipe, overrides, start_over)
+    remote = bool(opened.config.launch.store)
+    if remote and opened.config.student is not None:
+        raise errors.ConfigError("a run in a store has no student yet; leave out [student] or launch.store")
+    _prepare(opened, recipe, overrides, on, start_over, as_json)
+    jobs = _jobs(opened, recipe, overrides, start_over and not remote)
     if jobs:
         from atoll.launch.table import watching
 
-        opened.event("training", jobs=[job.name for job in jobs])
+        opened.event("training", jobs=[job.name for job in jobs], on=on)
         with watching(as_json) as watch:
-            local.run_jobs(jobs, opened.config.launch, watch)
+            _engine(on)(jobs, opened, recipe, watch)
     students = _student_jobs(opened, recipe, overrides, start_over)
     if students:
+        from atoll.launch import local
         from atoll.launch.table import watching
 
         opened.event("distilling", jobs=[job.name for job in students])
@@ -96,14 +95,81 @@ def run(
             local.run_jobs(students, opened.config.launch, watch)
     from atoll import report, sample
 
+    if remote:
+        from atoll.launch import courier
+
+        mirror = courier.collect(opened)
     out = opened.path / "samples"
     with _bar(as_json) as progress:
         written = sample.sample(opened, out, progress=_named(progress, "sample"))
     page = report.write_report(opened, out)
     opened.event("finished", report=str(page))
+    if remote:
+        mirror.hand_in_folder(out)
+        mirror.hand_in_folder(page.parent)
+        mirror.gather_events()
     _tell(
         as_json, {"run": str(opened.path), "report": str(page), **written}, f"Open {page.resolve().as_uri()}"
     )
+
+
+ENGINES = ("local", "ray", "slurm")
+
+
+def _engine(on: str) -> Callable[..., None]:
+    """What runs jobs: (jobs, run, recipe, watch)."""
+    if on == "ray":
+        from atoll.launch import on_ray
+
+        return on_ray.run_jobs
+    if on == "slurm":
+        from atoll.launch import on_slurm
+
+        return on_slurm.run_jobs
+    from atoll.launch import local
+
+    return lambda jobs, run, recipe, watch: local.run_jobs(jobs, run.config.launch, watch)
+
+
+def _prepare(
+    opened: Any, recipe: Path, overrides: Sequence[str], on: str, start_over: bool, as_json: bool
+) -> None:
+    """Raw samples to clusters: here, on a cluster, or as the store has them."""
+    store = opened.config.launch.store
+    if start_over and store:
+        from atoll.launch import courier
+
+        courier.clear(opened)
+        start_over = False
+    for command in ("prepare", "partition"):
+        if on == "ray":
+            from atoll.launch import spread
+
+            spread.spread(opened, command, start_over=start_over)
+        if store:
+            from atoll.launch import courier
+
+            courier.carry(opened, courier.errand(opened, command), recipe, overrides)
+        # What the store has is only looked at here: whether it was made from what the recipe says today.
+        with _bar(as_json) as progress:
+            from atoll.data import encode, partition
+
+            make = encode.prepare if command == "prepare" else partition.partition
+            make(opened, start_over=start_over and on != "ray", progress=progress)
+    if store:
+        courier.look(opened)
+
+
+def _carried(
+    opened: Any, recipe: Path, overrides: Sequence[str], start_over: bool, *command: str
+) -> Any | None:
+    """The stage that a command makes, if the run lives in a store; None if it lives here."""
+    if not opened.config.launch.store:
+        return None
+    from atoll.launch import courier
+
+    job = courier.errand(opened, *command)
+    return courier.carry(opened, job, recipe, overrides, start_over=start_over)
 
 
 def _jobs(opened: Any, recipe: Path, overrides: Sequence[str], start_over: bool) -> list[Any]:
@@ -180,10 +246,11 @@ def prepare(
 ) -> None:
     """Raw samples to samples and features at rest."""
     opened = _open(recipe, overrides)
+    carried = _carried(opened, recipe, overrides, start_over, "prepare")
     with _bar(as_json) as progress:
         from atoll.data import encode
 
-        stage = encode.prepare(opened, start_over=start_over, progress=progress)
+        stage = encode.prepare(opened, start_over=start_over and not carried, progress=progress)
     _tell_stage(as_json, stage)
 
 
@@ -196,10 +263,11 @@ def partition(
 ) -> None:
     """Samples to clusters: which sample belongs to which expert."""
     opened = _open(recipe, overrides)
+    carried = _carried(opened, recipe, overrides, start_over, "partition")
     with _bar(as_json) as progress:
         from atoll.data import partition as room
 
-        stage = room.partition(opened, start_over=start_over, progress=progress)
+        stage = room.partition(opened, start_over=start_over and not carried, progress=progress)
     _tell_stage(as_json, stage)
 
 
@@ -213,9 +281,12 @@ def expert(
 ) -> None:
     """Train expert K on its cluster, alone."""
     opened = _open(recipe, overrides)
-    from atoll.train import jobs
+    stage = _carried(opened, recipe, overrides, start_over, "expert", str(index))
+    if stage is None:
+        from atoll.train import jobs
 
-    _tell_stage(as_json, jobs.expert(opened, index, start_over=start_over))
+        stage = jobs.expert(opened, index, start_over=start_over)
+    _tell_stage(as_json, stage)
 
 
 @app.command()
@@ -227,9 +298,12 @@ def router(
 ) -> None:
     """Train the router."""
     opened = _open(recipe, overrides)
-    from atoll.train import jobs
+    stage = _carried(opened, recipe, overrides, start_over, "router")
+    if stage is None:
+        from atoll.train import jobs
 
-    _tell_stage(as_json, jobs.router(opened, start_over=start_over))
+        stage = jobs.router(opened, start_over=start_over)
+    _tell_stage(as_json, stage)
 
 
 @app.command()
@@ -314,8 +388,51 @@ def evaluate(
     opened = Run.open(run_folder).changed(overrides)
     with _bar(as_json) as progress:
         found = evaluation.evaluate(opened, progress=_named(progress, "sample"))
-    wrote = f"Wrote {opened.path / 'evaluation' / evaluation.FILE}"
-    _tell(as_json, found, f"{measure.table(list(found['strategies'].items()))}\n{wrote}")
+    if (opened.path / "samples" / "samples.json").is_file():
+        from atoll import report
+
+        report.write_report(Run.open(run_folder), opened.path / "samples")
+    said = [measure.table(list(found["strategies"].items()))]
+    said += [evaluation.routing_table(found["routing"])] if "routing" in found else []
+    _tell(as_json, found, "\n".join([*said, f"Wrote {opened.path / 'evaluation' / evaluation.FILE}"]))
+
+
+@app.command()
+def study(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="STUDY", help="A TOML file with a recipe and axes; see recipes/studies/."),
+    ],
+    overrides: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the study, or of all its recipes."),
+    ] = [],  # noqa: B006
+    only: Annotated[str | None, typer.Option(hidden=True)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Many runs, one table: every combination of the axes, with the monolith at equal FLOPs beside it."""
+    from atoll.launch import local
+    from atoll.launch.table import watching
+    from atoll.study import cells as room
+    from atoll.study import design, results
+
+    shop = room.Workshop(design.load(path, overrides))
+    if only is not None:
+        room.work(shop, shop.cells(), only)
+        return
+    with _bar(as_json) as progress:
+        cells = shop.cells(progress)
+        jobs = room.trainings(shop, cells)
+        if jobs:
+            room.prepare(shop, cells, progress)
+    try:
+        if jobs:
+            with watching(as_json) as watch:
+                local.run_jobs(jobs, shop.study.base_run.launch, watch)
+    finally:
+        written = results.write(shop, cells)
+    page = f"\nOpen {Path(written['report']).resolve().as_uri()}" if "report" in written else ""
+    _tell(as_json, written, f"Wrote {written['table']}{page}")
 
 
 @app.command()

@@ -477,6 +477,14 @@ class EvaluateConfig(Section):
     """Of precision and recall."""
     bootstrap: int = Field(100, ge=2)
     """Resamples behind every interval."""
+    routing: int = Field(256, ge=0)
+    """Real samples on which router and experts are examined at ten times; 0 leaves it out."""
+    monolith: str | None = None
+    """Folder of a finished run of one cluster whose pictures of the same noise are compared."""
+    lpips: str | None = None
+    """LPIPS's AlexNet as .npz, a file or `hub:owner/name`: how different pictures of one prompt are."""
+    clip: str | None = None
+    """A CLIP of transformers: whether pictures show what their prompt says."""
 
 
 class LaunchConfig(Section):
@@ -486,6 +494,24 @@ class LaunchConfig(Section):
     """Experts trained at the same time; by default one per GPU, or else one per core."""
     threads: int | None = Field(None, ge=1)
     """CPU threads of each job; by default the cores divided by the jobs at once."""
+    store: str = ""
+    """Where the run lives for several machines: s3://bucket/folder, gs://, az:// or a mounted folder."""
+    patience: float = Field(300.0, gt=0)
+    """Seconds for which a store may fail before a job stops, to be run again."""
+    lease: float = Field(60.0, gt=0)
+    """Seconds of silence after which a job elsewhere is taken for dead, and another goes on with it."""
+    retries: int = Field(20, ge=0)
+    """On Ray and Slurm: how often a job that was stopped or lost is started again."""
+    gpus: float = Field(1.0, ge=0)
+    """On Ray and Slurm: GPUs of each job, where there are any."""
+    resources: dict[str, float] = Field({}, strict=False)
+    """On Ray: other resources that a job needs, as { A100 = 1 }."""
+    minutes: int = Field(1440, ge=1)
+    """On Slurm: the time limit of a job; it saves before that and goes on in a new one."""
+    grace: int = Field(120, ge=1)
+    """On Slurm: seconds before the time limit at which a job saves."""
+    slurm: dict[str, str | int] = Field({}, strict=False)
+    """Options of sbatch, as { partition = "gpu", account = "lab" }."""
 
 
 class PlanConfig(Section):

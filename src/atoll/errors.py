@@ -8,6 +8,7 @@ AtollError            one line for a person: what is wrong and what to do; exit 
 │   └── CorruptError  a file is not the one that was written
 ├── CheckpointError   a foreign checkpoint is not what it should be
 ├── TrainingError     training cannot go on (a loss that is not finite, no space left)
+├── StorageError      the object store says no: no bucket, no access, read-only
 └── IsolationError    a job reached for data that is not its own
 Interrupted           asked to stop; the state is saved; exit code 75: run me again
 """
@@ -47,6 +48,10 @@ class CheckpointError(AtollError):
 
 class TrainingError(AtollError):
     """Training cannot go on."""
+
+
+class StorageError(AtollError):
+    """The object store says no."""
 
 
 class IsolationError(AtollError):

@@ -21,6 +21,9 @@ from atoll.models.ensemble import Samples
 from atoll.provenance import PALETTE, Provenance
 from atoll.runs import replacing, write_json
 
+WIDEST = 16
+"""Columns of a grid that a person still takes in."""
+
 
 class Writer:
     """Writes samples as they come, and what is known about all of them at the end."""
@@ -118,7 +121,8 @@ class Writer:
             if self._pixels:
                 written["grid"] = str(self.out / "grid.png")
                 with replacing(self.out / "grid.png") as beside:
-                    grid(np.stack([self._pixels[i] for i in order]), experts).save(beside, format="PNG")
+                    pixels = np.stack([self._pixels[i] for i in order])
+                    grid(pixels, experts, self._columns()).save(beside, format="PNG")
             if self._provenance:
                 written["provenance"] = str(self._write_provenance(order))
             chosen = {"strategy": self._strategy, "certainty": certainty}
@@ -127,6 +131,11 @@ class Writer:
 
         self._on_disk(save)
         return written
+
+    def _columns(self) -> int:
+        """A column for each thing that was asked for, if they are few and come in turn; else about square."""
+        different = len({tuple(asked.items()) for asked in self.wanted})
+        return different if 1 < different <= WIDEST and different < len(self.wanted) else 0
 
     def _write_provenance(self, order: Sequence[int]) -> Path:
         """Who made what, as numbers and as a picture; the path of the numbers."""

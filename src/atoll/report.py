@@ -1,35 +1,49 @@
 """Numbers and samples to one page that needs nothing but a browser."""
 
 import base64
-import io
-import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import torch
 
+from atoll import doctor
 from atoll.config import RunConfig
+from atoll.drawing import drawn
+from atoll.evaluate import routing
+from atoll.evaluate.evaluation import FILE as EVALUATION
+from atoll.plan import strategy_costs
 from atoll.provenance import PALETTE
-from atoll.runs import Run, read_json, read_lines, replacing
+from atoll.runs import Run, Stage, read_json, read_lines, replacing
+from atoll.sample import load_ensemble
+
+EXAMINED = 250
+"""Real samples that the router is shown at each time."""
+TIMES = tuple(index / 20 for index in range(21))
+INK = "#1c2833"
 
 
 def write_report(run: Run, samples: Path) -> Path:
     """Write `report/report.html`: what was made, by whom, and how it was learnt."""
     clusters = run.config.partition.clusters
-    makers: list[int] = read_json(samples / "samples.json")["experts"]
+    record = read_json(samples / "samples.json")
+    makers: list[int] = record["experts"]
     sizes: list[int] = run.partition.contents["sizes"]
     shares = [size / sum(sizes) for size in sizes]
     made = [makers.count(index) / len(makers) for index in range(clusters)]
-    page = _template().render(
+    evaluation = _evaluation(run)
+    used = record.get("strategy") or run.config.sample.strategy
+    page = template("report.html.j2").render(
         name=run.config.name,
         widest=max(shares + made),
         grid=_embedded(samples / "grid.png"),
+        marked=any(max(row) < 1 for row in record["shares"]),
+        has_router=run.router.done,
+        numbers=_numbers(run),
         experts=[
             {
                 "index": index,
-                "colour": PALETTE[index % len(PALETTE)],
+                "colour": colour(index),
                 "rows": sizes[index],
                 "share": shares[index],
                 "made": made[index],
@@ -39,7 +53,11 @@ def write_report(run: Run, samples: Path) -> Path:
             for index in range(clusters)
         ],
         curves=_loss_curves(run),
-        facts=_facts(run),
+        posterior=_posterior(run) if run.router.done and clusters > 1 else [],
+        strategies=_strategies(run, evaluation, used),
+        distance=_distance_name(evaluation),
+        measured=_measured(evaluation),
+        facts=_facts(run, used),
         num=len(makers),
         recipe=_recipe(run),
     )
@@ -49,9 +67,17 @@ def write_report(run: Run, samples: Path) -> Path:
     return path
 
 
-def _template() -> jinja2.Template:
-    text = Path(__file__).with_name("report.html.j2").read_text(encoding="utf-8")
-    return jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(text)
+def template(name: str) -> jinja2.Template:
+    """A page to be filled in; everything that is put into it is escaped."""
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    return jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, loader=loader, trim_blocks=True
+    ).get_template(name)
+
+
+def colour(index: int) -> str:
+    """The colour of an expert."""
+    return PALETTE[index % len(PALETTE)]
 
 
 def _gallery(run: Run, index: int) -> Path:
@@ -65,69 +91,212 @@ def _embedded(path: Path) -> str | None:
     return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
 
 
+def _metrics(run: Run) -> list[list[dict[str, Any]]]:
+    """The lines of all jobs, experts first, then the router."""
+    stages = [run.expert(index) for index in range(run.config.partition.clusters)]
+    stages += [run.router] if run.router.done else []
+    return [read_lines(stage.path / "metrics.jsonl") for stage in stages]
+
+
 def _last_loss(folder: Path) -> float | None:
     lines = read_lines(folder / "metrics.jsonl")
     return sum(line["loss"] for line in lines[-5:]) / len(lines[-5:]) if lines else None
 
 
-def _loss_curves(run: Run) -> str:
-    """The losses of all experts and of the router, as an SVG that takes the colours of the page."""
-    import matplotlib as mpl  # noqa: PLC0415 - slow to import, and only needed here
-    from matplotlib.figure import Figure  # noqa: PLC0415
+def _loss_curves(run: Run) -> list[str]:
+    """The losses of all experts, and of the router."""
+    found = _metrics(run)
+    clusters = run.config.partition.clusters
+    students = _students(run)
 
-    has_router = run.router.done
-    with mpl.rc_context(
-        {"svg.hashsalt": "atoll", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
-    ):
-        figure = Figure(figsize=(9, 3), layout="constrained")
-        axes = figure.subplots(1, 2 if has_router else 1, squeeze=False)[0]
-        for index in range(run.config.partition.clusters):
-            lines = read_lines(run.expert(index).path / "metrics.jsonl")
-            _curve(axes[0], lines, PALETTE[index % len(PALETTE)], f"expert {index}")
-        students = [stage for stage in (run.student, run.few_step) if stage.done]
-        for stage, line in zip(students, ("-", "--"), strict=False):
-            _curve(axes[0], read_lines(stage.path / "metrics.jsonl"), "#333333", stage.path.name, line)
+    def experts(axes: Any) -> None:
+        for index, lines in enumerate(found[:clusters]):
+            _curve(axes, lines, colour(index))
+        for stage, style in zip(students, ("-", "--"), strict=False):
+            _curve(axes, read_lines(stage.path / "metrics.jsonl"), INK, style)
         title = "experts, and students in black" if students else "experts"
-        axes[0].set(xlabel="step", ylabel="velocity loss", title=title, yscale="log")
-        if has_router:
-            _curve(axes[1], read_lines(run.router.path / "metrics.jsonl"), "#333333", "router")
-            axes[1].set(xlabel="step", ylabel="cross-entropy (nats)", title="router", ylim=(0, None))
-        text = io.StringIO()
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-    svg = text.getvalue()
-    return svg[svg.index("<svg") :]
+        axes.set(xlabel="step", ylabel="velocity loss", title=title, yscale="log")
+
+    def router(axes: Any) -> None:
+        _curve(axes, found[-1], INK)
+        axes.set(xlabel="step", ylabel="cross-entropy (nats)", title="router", ylim=(0, None))
+
+    return [drawn(experts)] + ([drawn(router)] if len(found) > clusters else [])
 
 
-def _curve(axes: Any, lines: Sequence[dict[str, Any]], colour: str, label: str, style: str = "-") -> None:
+def _curve(axes: Any, lines: Sequence[Mapping[str, Any]], ink: str, style: str = "-") -> None:
     steps, losses = [line["step"] for line in lines], [line["loss"] for line in lines]
-    axes.plot(steps, losses, color=colour, label=label, lw=1.2, ls=style)
+    axes.plot(steps, losses, color=ink, lw=1.3, ls=style)
 
 
-def _facts(run: Run) -> list[tuple[str, str]]:
-    config: RunConfig = run.config
-    steps, batch = config.expert.steps, config.expert.batch
-    clusters = config.partition.clusters
+def _posterior(run: Run) -> list[str]:
+    """What the router makes of real samples, against the time."""
+    examined = routing.examine(load_ensemble(run.path), run, EXAMINED, experts=False, times=TIMES)["times"]
+    times = [row["t"] for row in examined]
+
+    def by_cluster(axes: Any) -> None:
+        for index in range(run.config.partition.clusters):
+            known = [(row["t"], row["own_probability"][index]) for row in examined]
+            known = [(t, p) for t, p in known if p is not None]
+            axes.plot([t for t, _ in known], [p for _, p in known], color=colour(index), lw=1.4)
+        axes.set(xlabel="t", ylabel="probability of the own cluster", ylim=(0, 1.02), xlim=(0, 1))
+
+    def overall(axes: Any) -> None:
+        axes.plot(times, [row["accuracy"] for row in examined], color=INK, lw=1.5, label="accuracy")
+        axes.plot(times, [row["entropy"] for row in examined], color="#ee7733", lw=1.5, label="entropy")
+        axes.set(xlabel="t", ylabel="share of the largest possible", ylim=(0, 1.02), xlim=(0, 1))
+        axes.legend(frameon=False)
+
+    return [drawn(by_cluster), drawn(overall)]
+
+
+def _evaluation(run: Run) -> dict[str, Any]:
+    path = run.path / "evaluation" / EVALUATION
+    return dict(read_json(path)["strategies"]) if path.is_file() else {}
+
+
+def _first_space(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next(iter(row["features"].values()))
+
+
+def _distance_name(evaluation: Mapping[str, Any]) -> str | None:
+    return next((_first_space(row)["distance"] for row in evaluation.values()), None)
+
+
+def _strategies(run: Run, evaluation: Mapping[str, Any], used: str) -> list[dict[str, Any]]:
+    """What each strategy costs, and how near the data its samples are where that was measured."""
+    costs = strategy_costs(run.config, run.partition.contents)
+    distances = {
+        row["strategy"]: f"{_first_space(row)['frechet']['value']:.2f}" for row in evaluation.values()
+    }
+    base = costs["ancestral"]["flops"]
     return [
+        {
+            "name": name,
+            "used": name == used and len(costs) > 1,
+            "once": f"{cost['flops']:.3g}",
+            "whole": f"{cost['flops_per_sample']:.3g}",
+            "times": f"{cost['flops'] / base:.2f}",
+            "distance": distances.get(name, ""),
+        }
+        for name, cost in costs.items()
+    ]
+
+
+MEASURED = {
+    "kernel": "kernel distance",
+    "precision": "precision",
+    "recall": "recall",
+}
+
+
+def _measured(evaluation: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The rows of the table of what was measured."""
+    rows = []
+    for found in evaluation.values():
+        for space in found["features"].values():
+            for key, what in {"frechet": space["distance"], **MEASURED}.items():
+                rows.append(_measured_row(found["strategy"], what, space[key], space["floor"][key]))
+        for key in ("clusters", "classes"):
+            if key in found:
+                what = f"divergence of {key} (bits)"
+                rows.append(_measured_row(found["strategy"], what, found[key]["divergence"], None))
+        copies = found["copies"]
+        rows.append(
+            _measured_row(found["strategy"], "share of training samples copied", copies, copies["floor"])
+        )
+    return rows
+
+
+def _measured_row(strategy: str, what: str, number: Mapping[str, Any], floor: float | None) -> dict[str, str]:
+    interval = "" if number["low"] is None else f"{number['low']:.3g} to {number['high']:.3g}"
+    return {
+        "strategy": strategy,
+        "what": what,
+        "value": f"{number['value']:.3g}",
+        "interval": interval,
+        "floor": "" if floor is None else f"{floor:.3g}",
+    }
+
+
+def _numbers(run: Run) -> list[tuple[str, str]]:
+    """What happened, in a few figures."""
+    config, clusters = run.config, run.config.partition.clusters
+    trained = sum(config.expert_for(k).steps * config.expert_for(k).batch for k in range(clusters))
+    seconds = sum(_seconds(lines) for lines in _metrics(run))
+    return [
+        (f"{sum(run.partition.contents['sizes']):,}", "real samples"),
+        (str(clusters), "experts" if clusters > 1 else "model"),
+        (f"{trained:,}", "training samples in all"),
+        (_duration(seconds), "of training, jobs added up"),
+    ]
+
+
+def _seconds(lines: Sequence[Mapping[str, Any]]) -> float:
+    """How long a job took by its lines; the way to the first of them is reckoned like the rest."""
+    if len(lines) < 2:
+        return 0.0
+    seconds: float = lines[-1]["time"] - lines[0]["time"]
+    steps = lines[-1]["step"] - lines[0]["step"]
+    return seconds * lines[-1]["step"] / max(1, steps)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _facts(run: Run, used: str) -> list[tuple[str, str]]:
+    config: RunConfig = run.config
+    expert, router = config.expert, config.router
+    clusters = config.partition.clusters
+    facts = [
         ("data", f"{config.data.source}, {sum(run.partition.contents['sizes']):,} samples"),
         ("clusters", f"{clusters}, by {config.partition.method}"),
+        ("condition", config.condition.kind),
         (
             "each expert",
-            f"width {config.expert.width}, depth {config.expert.depth}, {steps:,} steps of {batch}",
+            f"width {expert.width}, depth {expert.depth}, "
+            f"{expert.steps:,} steps of {config.expert_for(0).batch}",
         ),
-        ("training samples in all", f"{clusters * steps * batch:,}"),
+    ]
+    if clusters > 1:
+        facts.append(
+            (
+                "router",
+                f"width {router.width}, depth {router.depth}, {router.steps:,} steps of {router.batch}",
+            )
+        )
+    how = config.sample
+    facts += [
         *_distilled(run),
-        ("sampled with", f"{config.sample.solver}, {config.sample.steps} steps, {config.sample.strategy}"),
-        ("seed", str(config.seed)),
-        ("made with", f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}"),
+        ("sampled with", f"{how.solver}, {how.steps} steps, {used}, guidance {how.guidance:g}"),
+        ("seeds", f"{config.seed} of training, {how.seed} of sampling"),
+        ("finished jobs", ", ".join(_duration(_seconds(lines)) for lines in _metrics(run))),
+    ]
+    return facts + made_with()
+
+
+def made_with() -> list[tuple[str, str]]:
+    """Versions and hardware."""
+    found = doctor.examine()
+    return [
+        ("made with", f"Atoll {found['atoll']}, torch {found['torch']}, Python {found['python']}"),
+        ("on", f"{found['device']}, {found['cores']} cores, {found['memory']}"),
     ]
 
 
 def _distilled(run: Run) -> list[tuple[str, str]]:
     """The students that there are."""
-    stages = [stage for stage in (run.student, run.few_step) if stage.done]
     return [
-        (stage.path.name, f"{stage.contents['steps']:,} steps, in {stage.path.name}/") for stage in stages
+        (stage.path.name, f"{stage.contents['steps']:,} steps, in {stage.path.name}/")
+        for stage in _students(run)
     ]
+
+
+def _students(run: Run) -> list[Stage]:
+    return [stage for stage in (run.student, run.few_step) if stage.done]
 
 
 def _recipe(run: Run) -> str:

@@ -18,7 +18,9 @@ from atoll.models.ensemble import Ensemble, Progress, sampling_settings
 from atoll.models.expert import as_expert
 from atoll.models.roster import Roster
 from atoll.models.vocabulary import Asked, Encode, Prompts, Vocabulary
-from atoll.runs import Run, Stage
+from atoll.runs import Run, Stage, runs_folder
+from atoll.storage.mirror import fetch_run
+from atoll.storage.objects import address_of
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +78,9 @@ def student_folder(run: Run, model: str) -> Path:
 
 
 def open_run(path: Path) -> Run:
-    """The run in a folder, also where it lies in an exported folder or on the Hub (`hub:owner/name`)."""
+    """The run in a folder, in an exported folder, in a store (`s3://…`) or on the Hub (`hub:owner/name`)."""
+    if (address := address_of(path)) is not None:
+        path = fetch_run(address, runs_folder())
     if str(path).startswith(HUB):
         path = _download(str(path).removeprefix(HUB))
     return Run.open(path / ENSEMBLE if (path / INDEX).is_file() else path)

@@ -20,6 +20,7 @@ from PIL import Image
 from atoll.data import encode
 from atoll.data.encode import prepare, statistics
 from atoll.data.parts import Facts
+from atoll.data.sources import open_source
 from atoll.errors import DataError, RunError, StaleError
 from tests.data.conftest import MakeRun, encoded, picture, pixels
 
@@ -53,6 +54,21 @@ def test_samples_come_to_rest_in_parts(tmp_path: Path, make_run: MakeRun) -> Non
         np.frombuffer(raw, np.uint8).reshape(10, 3, 8, 8), images.transpose(0, 3, 1, 2)
     )
     assert heard[-1] == ("prepare", 10, 10)
+
+
+def test_pieces_written_anywhere_in_any_order_make_the_same_stage(tmp_path: Path, make_run: MakeRun) -> None:
+    np.savez(tmp_path / "set.npz", images=pixels(10))
+    here, there = (make_run(tmp_path / "set.npz", data={"part": 4}, name=name) for name in ("here", "there"))
+    prepare(here)
+    source = open_source(there.config.data)
+    there.data.begin(encode.inputs(there.config, source))
+    encoder = encode.Encoder(there.config.encode, source.kind)
+    for piece in (2, 0, 2, 1):
+        encode.write_piece(source, piece, 4, encoder, there.data)
+    written = {path: path.stat().st_mtime_ns for path in there.data.path.glob("part-*")}
+    prepare(there)
+    assert there.data.record == here.data.record
+    assert {path: path.stat().st_mtime_ns for path in there.data.path.glob("part-*")} == written
 
 
 def test_a_second_call_does_nothing_and_other_settings_are_told(make_run: MakeRun, npz: Any) -> None:

@@ -128,6 +128,21 @@ def test_an_evaluation_of_a_run(finished):
     assert "floor" in table(list(found["strategies"].items()))
 
 
+def test_a_run_beside_a_monolith_and_by_time(finished):
+    """One of its experts stands for the monolith: samples of that expert are the very same pictures."""
+    small = ["evaluate.num=20", "evaluate.reference=300", "evaluate.bootstrap=3", "sample.steps=3"]
+    lone = finished.expert(1).path
+    run = finished.changed([*small, f"evaluate.monolith={lone}", "evaluate.routing=20", "sample.experts=[1]"])
+    found = evaluation.evaluate(run)
+    alike = found["strategies"]["auto"]["monolith"]
+    assert alike["matched"]["value"] == pytest.approx(1)
+    assert alike["strangers"]["value"] < 0.99
+    assert len(found["routing"]["times"]) == 10
+    assert "calibration" in evaluation.routing_table(found["routing"])
+    with pytest.raises(AtollError, match="is not a run of one cluster"):
+        evaluation.evaluate(finished.changed([*small, f"evaluate.monolith={finished.path}"]))
+
+
 def test_without_labels_pixels_serve(finished):
     real = reference.draw(finished, 100)
     nameless = reference.Real(

@@ -51,7 +51,7 @@ def prepare(run: Run, *, start_over: bool = False, progress: Progress | None = N
     """Bring all samples of the source to rest in `data/`."""
     stage = run.data
     source = open_source(run.config.data)
-    made_from = {**identity_of_settings(run.config), "source": source.identity}
+    made_from = inputs(run.config, source)
     with alone(stage):
         if not stage.begin(made_from, start_over):
             return stage
@@ -93,6 +93,11 @@ def told_in_one_line(stage: Stage) -> Iterator[None]:
         raise
 
 
+def inputs(config: RunConfig, source: Source) -> dict[str, Any]:
+    """What `data/` is made from."""
+    return {**identity_of_settings(config), "source": source.identity}
+
+
 def identity_of_settings(config: RunConfig) -> dict[str, str]:
     """Digests of all settings that decide what comes to rest, and of models that lie in folders."""
     data = config.data.model_dump(mode="json", exclude={"source", "max_skipped"})
@@ -124,7 +129,7 @@ def write_parts(
 
     for piece in range(source.pieces):
         for chunk in itertools.count():
-            path = stage.path / f"part-{piece:05d}-{chunk:03d}.parquet"
+            path = stage.path / part_name(piece, chunk)
             span = Span(piece, chunk * rows, rows)
             if not path.is_file() and not write_part(source, span, encoder, path, tell):
                 break
@@ -139,6 +144,22 @@ def write_parts(
     check_skipped(total, config.data.max_skipped, total.rows + total.skipped)
     if not total.rows:
         raise DataError(f"data.source '{config.data.source}' holds no samples; give one that does")
+
+
+def part_name(piece: int, chunk: int) -> str:
+    """The file of a part."""
+    return f"part-{piece:05d}-{chunk:03d}.parquet"
+
+
+def write_piece(source: Source, piece: int, rows: int, encoder: "Encoder", stage: Stage) -> None:
+    """Write the parts of one piece that are not there yet; pieces do not depend on each other."""
+    for chunk in itertools.count():
+        path = stage.path / part_name(piece, chunk)
+        if not path.is_file() and not write_part(source, Span(piece, chunk * rows, rows), encoder, path):
+            return
+        facts = read_facts(path)
+        if facts.rows + facts.skipped < rows:
+            return
 
 
 def write_part(

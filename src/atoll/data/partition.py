@@ -47,7 +47,7 @@ TILE = 64
 def partition(run: Run, *, start_over: bool = False, progress: Progress | None = None) -> Stage:
     """Assign every sample of `data/` to a cluster, and write each cluster as a folder that stands alone."""
     stage = run.partition
-    made_from = _made_from(run)
+    made_from = inputs(run)
     with alone(stage):
         if not stage.begin(made_from, start_over):
             return stage
@@ -80,7 +80,8 @@ def _write(run: Run, made_from: dict[str, Any], tell: Progress) -> None:
     stage.finish(made_from, files, {**contents, "sizes": summary["sizes"], **summary["quality"]})
 
 
-def _made_from(run: Run) -> dict[str, Any]:
+def inputs(run: Run) -> dict[str, Any]:
+    """What `partition/` is made from."""
     config = run.config.partition
     made_from: dict[str, Any] = {
         "partition": digest(config.model_dump(mode="json", exclude={"file", "like"})),

@@ -283,11 +283,14 @@ def _text(key: Any) -> str:
 
 def load_rule(stage: Stage) -> Rule:
     """The rule of a finished partition, which can be applied to new samples."""
-    folder = stage.path
-    record = stage.record
-    for name in record["files"]:
+    for name in stage.record["files"]:
         if name in (RULE, FINE, PROJECTION):
             stage.verify(name)
+    return read_rule(stage.path)
+
+
+def read_rule(folder: Path) -> Rule:
+    """A rule as it was written down."""
     said = json.loads((folder / RULE).read_text(encoding="utf-8"))
     kinds: dict[str, Any] = {"features": FeatureRule, "random": RandomRule, "labels": LabelRule}
     if said.get("method") not in kinds:

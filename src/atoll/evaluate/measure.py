@@ -12,10 +12,12 @@ from torch import Tensor
 from atoll.config import EvaluateConfig
 from atoll.data.values import standardise
 from atoll.errors import ConfigError
-from atoll.evaluate import distances, features, occupancy, reference
-from atoll.evaluate.features import Space
+from atoll.evaluate import distances, diversity, features, occupancy, reference
+from atoll.evaluate.agreement import ClipScore
+from atoll.evaluate.distances import in_parts
+from atoll.evaluate.features import Space, seen
 from atoll.evaluate.intervals import Measured, bootstrap, mean_of_rows
-from atoll.evaluate.reference import Real
+from atoll.evaluate.reference import Real, as_seen
 from atoll.models.ensemble import Ensemble, Progress, Samples
 from atoll.runs import Run
 
@@ -108,9 +110,9 @@ class Judge:
         predicted = features.predict(self.real, self.folder, x_0)
         if real is not None and predicted is not None:
             # The data as the classifier sees them too, so that its own mistakes do not count.
-            seen = features.predict(self.real, self.folder, self.x_0[:MANIFOLD])
-            assert seen is not None
-            counts = torch.bincount(seen, minlength=len(self.real.contents["class_names"]))
+            of_data = features.predict(self.real, self.folder, self.x_0[:MANIFOLD])
+            assert of_data is not None
+            counts = torch.bincount(of_data, minlength=len(self.real.contents["class_names"]))
             found["classes"] = occupancy.shares(predicted, counts, self.how.bootstrap)
             if asked is not None:
                 found["as_asked"] = mean_of_rows(predicted == asked.cpu(), self.how.bootstrap).facts()
@@ -125,6 +127,35 @@ class Judge:
     def _copied(self) -> float:
         return float(distances.copies(self.x_0[:NEAREST], self.x_0, own=True).float().mean())
 
+    def looked_at(self, x_0: Tensor, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """What only pictures have: how different those of one prompt are, and whether they show it."""
+        found: dict[str, Any] = {}
+        if self.how.lpips is None and (self.how.clip is None or "prompt" not in asked):
+            return found
+        contents = self.real.contents
+        values = torch.cat([as_seen(part, contents).cpu() for part in in_parts(x_0, features.BATCH)])
+        if self._lpips is not None:
+            groups = asked.get("label") or asked.get("prompt") or [0] * len(values)
+            real = torch.cat(
+                [seen(part, contents) for part in in_parts(self.real.stored[: len(values)], 500)]
+            )
+            found["diversity"] = _facts(diversity.diversity(self._lpips, values, groups, self.how.bootstrap))
+            # What was asked of the samples is what these real ones are.
+            floor = diversity.diversity(self._lpips, real, groups[: len(real)], self.how.bootstrap)
+            found["diversity_of_data"] = _facts(floor)
+        if self._clip is not None and "prompt" in asked:
+            scores = self._clip(values, asked["prompt"])
+            found["clip_score"] = mean_of_rows(scores, self.how.bootstrap).facts()
+        return found
+
+    @cached_property
+    def _lpips(self) -> diversity.Lpips | None:
+        return None if self.how.lpips is None else diversity.open_lpips(self.how.lpips)
+
+    @cached_property
+    def _clip(self) -> ClipScore | None:
+        return None if self.how.clip is None else ClipScore(self.how.clip)
+
     def conditions(self, num: int) -> dict[str, Any]:
         """What samples are asked to be: what as many real samples are, so that nothing differs by that."""
         kind = self.run.config.condition.kind
@@ -136,6 +167,10 @@ class Judge:
         if kind == "text":
             return {"prompt": [self.real.captions[row] or "" for row in rows]}
         return {}
+
+
+def _facts(measured: Measured | None) -> dict[str, Any] | None:
+    return None if measured is None else measured.facts()
 
 
 def _kernel(rows: Tensor, data: Tensor, resamples: int) -> Measured:
@@ -156,7 +191,7 @@ def sample_and_judge(
     drawn = ensemble.trace(num, progress=progress, **asked, **settings)
     sampled = time.monotonic() - since
     labels = torch.tensor(asked["label"]) if "label" in asked else None
-    found = judge.judge(drawn.x_0, labels)
+    found = judge.judge(drawn.x_0, labels) | judge.looked_at(drawn.x_0, asked)
     active = (drawn.weights > 0).sum(2).double().mean()
     found |= {
         "strategy": drawn.strategy,
@@ -167,6 +202,16 @@ def sample_and_judge(
         "seconds": {"sample": sampled, "judge": time.monotonic() - since - sampled},
     }
     return found, drawn
+
+
+GROUPS = ("clusters", "classes")
+EXTRAS = {
+    "as_asked": "of the class that was asked for",
+    "disagreement": "disagreement of active experts",
+    "diversity": "LPIPS within a prompt",
+    "diversity_of_data": "the same of the data",
+    "clip_score": "CLIP score",
+}
 
 
 def table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
@@ -182,10 +227,12 @@ def table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
                 f"  {'precision':34} {_said(space['precision'])}   floor {floor['precision']:.3g}",
                 f"  {'recall':34} {_said(space['recall'])}   floor {floor['recall']:.3g}",
             ]
-        for key in ("clusters", "classes"):
-            if key in found:
-                lines.append(f"  {f'divergence of {key} (bits)':34} {_said(found[key]['divergence'])}")
-        lines.append(f"  {'copies of training samples':34} {_said(found['copies'])}")
+        extras = {
+            **{f"divergence of {key} (bits)": found[key]["divergence"] for key in GROUPS if key in found},
+            "copies of training samples": found["copies"],
+            **{said: found[key] for key, said in EXTRAS.items() if found.get(key) is not None},
+        }
+        lines += [f"  {said:34} {_said(number)}" for said, number in extras.items()]
     return "\n".join(lines)
 
 

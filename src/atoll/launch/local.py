@@ -30,6 +30,10 @@ class Job:
     batch: int
     process: "subprocess.Popen[bytes] | None" = None
     code: int | None = None
+    placed: bool = False
+    """Whether it is at work on another machine."""
+    words: str = ""
+    """The last that was heard from there."""
     slot: int = 0
     log: IO[bytes] | None = field(default=None, repr=False)
 
@@ -59,15 +63,18 @@ def run_jobs(jobs: Sequence[Job], config: LaunchConfig, watch: Callable[[Sequenc
         except BaseException:
             _stop(jobs)
             raise
+    report(jobs)
+
+
+def report(jobs: Sequence[Job]) -> None:
+    """An error where a job has failed; a stop where jobs have saved and want to be run again."""
     failed = [job for job in jobs if job.code not in (0, None)]
     if failed and all(job.code == EXIT_RUN_AGAIN for job in failed):
         raise Interrupted(
             f"{', '.join(job.name for job in failed)} stopped and saved; run the same command again"
         )
     if failed:
-        raise AtollError(
-            "; ".join(f"{job.name} failed: {_last_words(job)} (log: {job.log_path})" for job in failed)
-        )
+        raise AtollError("; ".join(f"{job.name} failed: {_last_words(job)}" for job in failed))
 
 
 def share_machine(jobs: int, config: LaunchConfig) -> tuple[int, int, int]:
@@ -150,8 +157,11 @@ class _terminable:  # noqa: N801 - used like a function
 
 
 def _last_words(job: Job) -> str:
-    """The last line of a job's log."""
+    """What a job said last, and where it said the rest."""
+    if job.words:
+        return job.words
     if job.code is not None and job.code < 0:
-        return f"killed by {signal.Signals(-job.code).name}"
+        return f"killed by {signal.Signals(-job.code).name} (log: {job.log_path})"
     lines = job.log_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1].removeprefix("atoll: ") if lines else f"exit code {job.code}"
+    said = lines[-1].removeprefix("atoll: ") if lines else f"exit code {job.code}"
+    return f"{said} (log: {job.log_path})"

@@ -42,13 +42,13 @@ def table(jobs: Sequence[Job]) -> Table:
 
 def state(job: Job) -> str:
     """Where a job is."""
-    if job.process is None:
+    if job.process is None and not job.placed:
         return "waiting"
     return {None: "training", 0: "done"}.get(job.code, "failed")
 
 
 def _row(job: Job) -> tuple[str, ...]:
-    last = job.progress() if job.process else {}
+    last = job.progress() if job.process or job.placed else {}
     if not last:
         return job.name, state(job), f"0/{job.steps}", "", "", ""
     left = "" if job.code is not None else _duration(job.steps, last, job.batch)

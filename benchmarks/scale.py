@@ -1,0 +1,193 @@
+"""What Ray costs on top of plain processes, and how 64 experts on 16 failing machines fare."""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from atoll import config
+from atoll.data import encode, partition
+from atoll.launch import local, on_ray
+from atoll.launch.local import Job
+from atoll.runs import Run
+
+RECIPE = """
+name = "scale"
+[data]
+source = "fashion-5k"
+[partition]
+clusters = 4
+fine = 32
+[expert]
+width = 64
+depth = 2
+heads = 2
+patch = [4, 4]
+batch = 32
+steps = {steps}
+save_every = 100000
+[launch]
+at_once = 2
+threads = 1
+gpus = 0
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--steps", type=int, default=400, help="of each expert, for the comparison with local"
+    )
+    parser.add_argument("--experts", type=int, default=64)
+    parser.add_argument("--nodes", type=int, default=16)
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, help="that an expert sleeps instead of training"
+    )
+    parser.add_argument(
+        "--between", type=float, default=120.0, help="mean seconds between a machine's failures"
+    )
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory() as folder:
+        overhead = compare(Path(folder), options.steps)
+        simulated = simulate(Path(folder), options)
+    found = {
+        "benchmark": "scale",
+        "ratios": {
+            "--on local, in time of the same run --on ray (aim: 0.91)": overhead["local"] / overhead["ray"],
+            "bound with lost work, in time of 64 failing experts (aim: 0.83)": (
+                simulated["bound with lost work"] / simulated["seconds"]
+            ),
+        },
+        "detail": {"seconds of the same four experts": overhead, "simulation": simulated},
+    }
+    print(json.dumps(found) if options.json else json.dumps(found, indent=2))
+
+
+def compare(folder: Path, steps: int) -> dict[str, float]:
+    """The same four experts as plain processes and as Ray tasks, two at a time; start-up of Ray apart."""
+    recipe = folder / "scale.toml"
+    recipe.write_text(RECIPE.format(steps=steps))
+    os.environ["ATOLL_RUNS"] = str(folder / "runs")
+    seconds = {"local": float("inf"), "ray": float("inf")}
+    ray = on_ray.library()
+    ray.init(num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False)
+    ray.get(ray.remote(num_cpus=1)(nap).remote(0))  # its first worker process has started
+    try:
+        for turn in range(2):
+            for engine in ("local", "ray"):
+                run = fresh(recipe, f"{engine}-{turn}")
+                jobs = [job(run, recipe, index) for index in range(run.config.partition.clusters)]
+                since = time.perf_counter()
+                if engine == "local":
+                    local.run_jobs(jobs, run.config.launch, lambda jobs: None)
+                else:
+                    on_ray.run_jobs(jobs, run, recipe, lambda jobs: None)
+                seconds[engine] = min(seconds[engine], time.perf_counter() - since)
+    finally:
+        ray.shutdown()
+    return seconds
+
+
+def fresh(recipe: Path, name: str) -> Run:
+    run = Run.create(config.load(recipe, [f"name={name}"]), recipe)
+    encode.prepare(run)
+    partition.partition(run)
+    return run
+
+
+def job(run: Run, recipe: Path, index: int) -> Job:
+    expert = run.config.expert_for(index)
+    command = ["expert", str(index), str(recipe), "--set", f"name={run.config.name}"]
+    return Job(f"expert {index}", command, run.expert(index).path, expert.steps, expert.batch)
+
+
+def simulate(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Experts that sleep, on machines that are killed and replaced: seconds, and the fewest possible."""
+    from ray.cluster_utils import Cluster
+
+    ray = on_ray.library()
+    memory = {"memory": 10**9, "object_store_memory": 80 * 10**6}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **memory})
+    nodes = [cluster.add_node(num_cpus=1, wait=False, **memory) for _ in range(options.nodes)]
+    cluster.wait_for_nodes(timeout=300)
+    ray.init(address=cluster.address, log_to_driver=False)
+    places = folder / "sleepers"
+    places.mkdir()
+    draw = random.Random(0)
+    try:
+        warm = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(nap)
+        ray.get([warm.remote(1) for _ in range(options.nodes)])  # every machine has a worker process
+        expert = ray.remote(num_cpus=1, max_retries=-1, scheduling_strategy="SPREAD")(asleep)
+        began = time.monotonic()
+        waiting = [
+            expert.remote(str(places / f"{index:02d}"), options.seconds) for index in range(options.experts)
+        ]
+        failures, absent = 0, 0.0
+        due = draw.expovariate(options.nodes / options.between)
+        while waiting:
+            _, waiting = ray.wait(waiting, timeout=0.1)
+            if time.monotonic() - began >= due and waiting:
+                since = time.monotonic()
+                victim = nodes.pop(draw.randrange(len(nodes)))
+                cluster.remove_node(victim, allow_graceful=False)
+                nodes.append(cluster.add_node(num_cpus=1, **memory))
+                absent += time.monotonic() - since
+                failures += 1
+                due = time.monotonic() - began + draw.expovariate(options.nodes / options.between)
+        seconds = time.monotonic() - began
+    finally:
+        ray.shutdown()
+        with contextlib.suppress(Exception):
+            cluster.shutdown()
+    slept = sum(float(word) for path in places.glob("[0-9][0-9]") for word in path.read_text().split())
+    repeated = slept - options.experts * options.seconds
+    bound = options.experts * options.seconds / options.nodes
+    return {
+        "experts": options.experts,
+        "machines": options.nodes,
+        "mean seconds between failures of a machine": options.between,
+        "failures": failures,
+        "seconds": seconds,
+        "bound without failures": bound,
+        "seconds of work done twice": repeated,
+        "seconds for which a machine was missing": absent,
+        "bound with lost work": bound + (repeated + absent) / options.nodes,
+        "seconds over bound with lost work": seconds / (bound + (repeated + absent) / options.nodes),
+    }
+
+
+def nap(seconds: float) -> None:
+    """Nothing, for a while."""
+    time.sleep(seconds)
+
+
+SAVE_SECONDS = 1.0
+
+
+def asleep(place: str, seconds: float) -> None:
+    """An expert that sleeps instead of training; what it has slept by a save is not slept again."""
+    saved = Path(f"{place}.state")
+    done = float(saved.read_text()) if saved.is_file() else 0.0
+    since = time.monotonic()
+    while done < seconds:
+        turn = min(0.1, seconds - done)
+        time.sleep(turn)
+        done += turn
+        with Path(place).open("a") as file:  # all sleep is counted, also that which is lost
+            file.write(f"{time.monotonic() - since:.4f}\n")
+        since = time.monotonic()
+        if int(done / SAVE_SECONDS) > int((done - turn) / SAVE_SECONDS):
+            beside = saved.with_suffix(".partial")
+            beside.write_text(str(done))
+            beside.replace(saved)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""One stage against a store: claim it, fetch its inputs, run it offline, hand in what it made."""
+
+import contextlib
+import logging
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import environ
+from pathlib import Path
+from typing import Any
+
+from atoll.errors import EXIT_RUN_AGAIN, AtollError, ConfigError, Interrupted, RunError
+from atoll.launch import tied
+from atoll.runs import Run, Stage
+from atoll.storage.claims import BEATS, Claim
+from atoll.storage.mirror import Mirror
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.1
+PROGRESS_SECONDS = 15.0
+"""Between two looks for something new to hand in, at most."""
+
+
+class ReportedError(AtollError):
+    """A stage failed, and has said why on its own standard error."""
+
+
+@dataclass(frozen=True)
+class Errand:
+    """A stage to be made: the command that makes it and the stages that it reads."""
+
+    command: tuple[str, ...]
+    stage: Stage
+    inputs: tuple[Stage, ...] = ()
+    made_from: Callable[[], Mapping[str, Any]] | None = None
+    """What it would be made from today, where that can be told without opening the data."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether it may change what the store says the run is: a lone expert may not."""
+        return self.made_from is None
+
+
+def errand(run: Run, *command: str) -> Errand:
+    """What a command makes, and from what."""
+    clusters = tuple(run.cluster(index) for index in range(run.config.partition.clusters))
+    if command[0] == "prepare":
+        return Errand(command, run.data)
+    if command[0] == "partition":
+        return Errand(command, run.partition, (run.data,))
+    if command[0] == "router":
+        return Errand(command, run.router, clusters, run.router_inputs)
+    index = int(command[1])
+    if not 0 <= index < len(clusters):
+        raise ConfigError(f"there is no expert {index}: this run has experts 0 to {len(clusters) - 1}")
+    return Errand(command, run.expert(index), (clusters[index],), lambda: run.expert_inputs(index))
+
+
+def carry(
+    run: Run,
+    job: Errand,
+    recipe: Path,
+    overrides: Sequence[str],
+    *,
+    start_over: bool = False,
+) -> Stage:
+    """Make a stage that is not finished in the store yet, or wait while another machine does."""
+    mirror = Mirror.of(run)
+    mirror.open(lead=job.leads)
+    arguments = [*job.command, str(recipe), *(part for text in overrides for part in ("--set", text))]
+    if start_over:
+        mirror.clear(job.stage)
+    try:
+        with stop_requests() as asked:
+            while not _is_finished(mirror, job):
+                claim = Claim(mirror.store, mirror.name(job.stage), run.config.launch.lease)
+                if claim.take(lambda: mirror.is_done(job.stage), asked):
+                    with claim.kept():
+                        _work(mirror, job, arguments, asked, claim)
+                elif asked():
+                    raise Interrupted("asked to stop while another machine was at work; run me again")
+    finally:
+        with contextlib.suppress(AtollError, Interrupted):
+            mirror.hand_in_events()
+    return job.stage
+
+
+def _is_finished(mirror: Mirror, job: Errand) -> bool:
+    """Whether the store has the stage, made from today's inputs; an error if it was made from others."""
+    inputs = [mirror.fetch_record(stage) for stage in job.inputs]
+    if not all(inputs):
+        missing = job.inputs[inputs.index(False)]
+        raise RunError(
+            f"{mirror.store.address}/{mirror.name(missing)} is not finished; make it first, or `atoll run`"
+        )
+    if not mirror.fetch_record(job.stage):
+        return False
+    if job.made_from is not None:
+        job.stage.current(job.made_from())
+    return True
+
+
+def _work(
+    mirror: Mirror, job: Errand, arguments: Sequence[str], asked: Callable[[], bool], claim: Claim
+) -> None:
+    for stage in job.inputs:
+        mirror.fetch(stage)
+    mirror.fetch_progress(job.stage)
+    code = _run(mirror, job, arguments, lambda: asked() or claim.lost.is_set())
+    if code == 0:
+        mirror.hand_in(job.stage)
+        return
+    mirror.hand_in_progress(job.stage)
+    if asked():  # whether or not it was far enough to save: a process that is still starting cannot say so
+        _check(EXIT_RUN_AGAIN)
+    if not claim.lost.is_set():
+        _check(code)
+
+
+def _check(code: int) -> None:
+    if code == EXIT_RUN_AGAIN:
+        raise Interrupted("stopped; what was done is in the store: run the same command again")
+    if code < 0:
+        raise AtollError(f"killed by {signal.Signals(-code).name}; run the same command again")
+    if code:
+        raise ReportedError("")
+
+
+def _run(mirror: Mirror, job: Errand, arguments: Sequence[str], stop: Callable[[], bool]) -> int:
+    """Run the stage in a process of its own that knows nothing of the store, handing in what it finishes."""
+    interval = min(PROGRESS_SECONDS, mirror.run.config.launch.lease / BEATS)
+    process = subprocess.Popen(
+        tied.command([*arguments, "--set", "launch.store="], signal.SIGTERM),
+        stdout=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        env={**environ, "ATOLL_RUNS": str(mirror.run.path.parent.resolve())},
+        start_new_session=True,
+    )
+    told, due = False, time.monotonic() + interval
+    try:
+        while process.poll() is None:
+            time.sleep(POLL_SECONDS)
+            if stop() and not told:
+                told = True
+                process.terminate()
+            if time.monotonic() >= due and not told:
+                with contextlib.suppress(Interrupted):  # the store is away: the work goes on
+                    mirror.hand_in_progress(job.stage)
+                due = time.monotonic() + interval
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait()
+    return process.returncode
+
+
+@contextlib.contextmanager
+def stop_requests() -> Iterator[Callable[[], bool]]:
+    """Turn SIGTERM and SIGINT into a question."""
+    asked = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def look(run: Run) -> Mirror:
+    """What the store has of a run: the record of every cluster and of all that is trained, without files."""
+    mirror = Mirror.of(run)
+    for stage in (*(run.cluster(k) for k in range(run.config.partition.clusters)), *_trained(run)):
+        mirror.fetch_record(stage)
+    return mirror
+
+
+def collect(run: Run) -> Mirror:
+    """All that sampling needs, from the store: networks, and what is said of the samples."""
+    mirror = Mirror.of(run)
+    mirror.fetch_networks()
+    return mirror
+
+
+def clear(run: Run) -> None:
+    """Throw every stage away, there and here."""
+    mirror = Mirror.of(run)
+    for stage in (*_trained(run), run.partition, run.data):
+        mirror.clear(stage)
+
+
+def _trained(run: Run) -> list[Stage]:
+    return [*(run.expert(k) for k in range(run.config.partition.clusters)), run.router]

@@ -1,0 +1,130 @@
+"""Who works on what: a claim is renewed while its holder lives, and one that falls silent can be taken over.
+
+Claims are numbered files that are only ever created, which every store can do conditionally.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from atoll.storage.objects import Store
+
+logger = logging.getLogger(__name__)
+
+BEATS = 4
+"""How often a claim is renewed in the time after which its silence counts."""
+LONGEST_LOOK = 5.0
+"""Seconds between two looks at a claim of somebody else."""
+
+
+class Claim:
+    """The right to work on one thing, as long as nobody has a later claim."""
+
+    def __init__(self, store: Store, what: str, lease: float) -> None:
+        self.store, self.what, self.lease = store, what, lease
+        self.folder = f"claims/{what.replace('/', '-')}"
+        self.number = 0
+        self.lost = threading.Event()
+        self._said: dict[str, Any] = {**_here(), "id": uuid.uuid4().hex, "beat": 0}
+
+    def take(self, is_done: Callable[[], bool], stop: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until it is ours; False if others have finished the work meanwhile, or we are to stop."""
+        seen: tuple[int, Any] | None = None
+        since = time.monotonic()
+        while not is_done() and not stop():
+            number, holder = self._newest()
+            if (number, holder) != seen:
+                if seen is None and not _is_free(holder):
+                    logger.info("%s is worked on by %s; waiting for it", self.what, holder.get("host"))
+                seen, since = (number, holder), time.monotonic()
+            free = _is_free(holder)
+            if free or time.monotonic() - since >= self.lease:
+                if self._create(number + 1):
+                    if not free or (holder and not holder.get("released")):
+                        self.store.tell("lost", what=self.what, host=holder.get("host"), claim=number)
+                    self.store.tell("claimed", what=self.what, host=self._said["host"], claim=self.number)
+                    return True
+                continue
+            time.sleep(min(self.lease / BEATS, LONGEST_LOOK))
+        return False
+
+    def _newest(self) -> tuple[int, dict[str, Any]]:
+        """The number of the last claim and what its holder said last; (0, {}) where there is none."""
+        names = self.store.names(self.folder)
+        if not names:
+            return 0, {}
+        last = max(names)
+        return int(Path(last).stem), self.store.read_json(last) or {}
+
+    def _create(self, number: int) -> bool:
+        self.number = number
+        return self.store.create(self._name, json.dumps(self._said).encode())
+
+    @property
+    def _name(self) -> str:
+        return f"{self.folder}/{self.number:08d}.json"
+
+    def beat(self) -> bool:
+        """Say that we live; False if somebody has taken over."""
+        if int(Path(max(self.store.names(self.folder))).stem) > self.number:
+            self.lost.set()
+            return False
+        self._said["beat"] += 1
+        self.store.write(self._name, json.dumps(self._said).encode())
+        return True
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Renew the claim until the end of the block, then give it back."""
+        ended = threading.Event()
+
+        def renew() -> None:
+            while not ended.wait(self.lease / BEATS):
+                if not self.beat():
+                    self.store.tell("claim_lost", what=self.what, claim=self.number)
+                    return
+
+        thread = threading.Thread(target=renew, name="atoll-claim", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            if not self.lost.is_set():
+                self.store.write(self._name, json.dumps({**self._said, "released": True}).encode())
+
+
+def _here() -> dict[str, Any]:
+    """This process, as others can know it."""
+    return {"host": socket.gethostname(), "space": _space(), "pid": os.getpid()}
+
+
+def _space() -> str:
+    """Where process ids have this meaning: a machine, or a container of it, since its last start."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    return ""
+
+
+def _is_free(holder: dict[str, Any]) -> bool:
+    """Whether nobody holds the claim: there is none, it was given back, or its process is gone from here."""
+    if not holder or holder.get("released"):
+        return True
+    if holder.get("space") and holder["space"] == _space():
+        try:
+            os.kill(holder["pid"], 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+    return False

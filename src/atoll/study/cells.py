@@ -1,0 +1,192 @@
+"""The work of a study: data once, a partition once, a training once, and every cell judged once."""
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atoll import plan
+from atoll.config import EvaluateConfig, SampleConfig
+from atoll.data import encode, partition
+from atoll.evaluate import routing
+from atoll.evaluate.measure import Judge, sample_and_judge
+from atoll.launch.local import Job
+from atoll.runs import Run, Stage, digest, read_lines, runs_folder, write_json
+from atoll.sample import load_ensemble
+from atoll.study.design import Cell, Study, unfold
+from atoll.train import jobs
+
+Progress = Callable[[str, int, int], None]
+
+
+class Workshop:
+    """Where studies keep what they share: anything that two cells have in common is made once."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.root = runs_folder() / "studies"
+        self.shared = self.root / "shared"
+        self.folder = self.root / study.config.name
+        self._data: Stage | None = None
+
+    def data(self, progress: Progress | None = None) -> Stage:
+        """The samples, prepared once for all studies that stand on them."""
+        if self._data is None:
+            self._data = self._prepared(progress)
+        return self._data
+
+    def _prepared(self, progress: Progress | None) -> Stage:
+        config = self.study.base_run
+        name = digest([encode.identity_of_settings(config), config.data.source])[:12]
+        run = Run(self.shared / f"data-{name}", config)
+        run.path.mkdir(parents=True, exist_ok=True)
+        return encode.prepare(run, progress=progress)
+
+    def partition(self, cell: Cell, progress: Progress | None = None) -> Stage:
+        """The clusters of a cell, of which there is one set for all seeds."""
+        config = cell.config.model_copy(update={"seed": self.study.base_run.seed})
+        data = self.data()
+        said = config.partition.model_dump(mode="json")
+        run = Run(self.shared / f"partition-{digest([data.digest, said, config.seed])[:12]}", config)
+        _link(run.path / "data", data.path)
+        return partition.partition(run, progress=progress)
+
+    def run(self, cell: Cell) -> Run:
+        """The run of a cell, with data and clusters in their places."""
+        config = cell.config.model_copy(update={"name": cell.training})
+        run = Run(self.shared / cell.training, config)
+        write_json(run.path / "resolved.json", config.model_dump(mode="json"))
+        _link(run.path / "data", self.data().path)
+        _link(run.path / "partition", self.partition(cell).path)
+        return run
+
+    def result(self, cell: Cell) -> Path:
+        """Where the numbers of a cell are."""
+        return self.shared / cell.training / "cells" / f"{cell.id}.json"
+
+    def examined(self, cell: Cell) -> Path | None:
+        """Where router and experts of a cell's training are looked at by time, if the study asks for it."""
+        wanted = cell.config.evaluate.routing
+        if not wanted or cell.config.partition.clusters == 1:
+            return None
+        return self.shared / cell.training / "cells" / f"routing-{wanted}.json"
+
+    def done(self, cell: Cell) -> bool:
+        """Whether there is nothing left to do for a cell."""
+        examined = self.examined(cell)
+        return self.result(cell).is_file() and (examined is None or examined.is_file())
+
+    def cells(self, progress: Progress | None = None) -> list[Cell]:
+        """All cells of the study; what they need to know of the data is made first."""
+        return unfold(self.study, self.data(progress).contents)
+
+
+def _link(place: Path, target: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if not place.is_symlink():
+        place.symlink_to(target.resolve())
+
+
+def prepare(shop: Workshop, cells: Sequence[Cell], progress: Progress | None = None) -> None:
+    """All that several processes will want at the same time: data, partitions, features of the data."""
+    for cell in cells:
+        shop.partition(cell, progress)
+    for how in {cell.config.evaluate for cell in cells}:
+        first = next(cell for cell in cells if cell.config.evaluate == how)
+        Judge(shop.run(first), how).ready()
+
+
+@dataclass
+class Training(Job):
+    """One process of a study: it trains what some cells share, and judges them."""
+
+    def progress(self) -> dict[str, float]:
+        """All steps of its experts and router together."""
+        found = [read_lines(path) for path in sorted(self.folder.glob("**/metrics.jsonl"))]
+        last = [lines[-1] for lines in found if lines]
+        if not last:
+            return {}
+        newest = max(last, key=lambda line: line["time"])
+        return {**newest, "step": sum(line["step"] for line in last)}
+
+
+def trainings(shop: Workshop, cells: Sequence[Cell]) -> list[Training]:
+    """A job for every distinct training that has a cell without numbers."""
+    found: dict[str, Training] = {}
+    for cell in cells:
+        if shop.done(cell) or cell.training in found:
+            continue
+        config = cell.config
+        clusters = config.partition.clusters
+        steps = clusters * config.expert.steps + (config.router.steps if clusters > 1 else 0)
+        overrides = [part for text in shop.study.overrides for part in ("--set", text)]
+        found[cell.training] = Training(
+            name=_title(cell),
+            command=["study", str(shop.study.path), *overrides, "--only", cell.training],
+            folder=shop.shared / cell.training,
+            steps=steps,
+            batch=config.expert_for(0).batch,
+        )
+    return list(found.values())
+
+
+def _title(cell: Cell) -> str:
+    """What a job is called: what its training has along the axes."""
+    said = [
+        f"{key.rsplit('.', 1)[-1]} {value}"
+        for key, value in cell.values.items()
+        if not key.startswith(("sample.", "evaluate.", "partition.clusters"))
+    ]
+    clusters = cell.config.partition.clusters
+    return ", ".join(["monolith" if cell.monolith else f"{clusters} experts", *said])
+
+
+def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
+    """Train what these cells share, and judge each of them that has no numbers yet."""
+    mine = [cell for cell in cells if cell.training == training and not shop.done(cell)]
+    if not mine:
+        return
+    run = shop.run(mine[0])
+    since = time.monotonic()
+    for k in range(run.config.partition.clusters):
+        jobs.expert(run, k)
+        shutil.rmtree(run.expert(k).path / "state", ignore_errors=True)
+    if run.config.partition.clusters > 1:
+        jobs.router(run)
+        shutil.rmtree(run.router.path / "state", ignore_errors=True)
+    trained = time.monotonic() - since
+    judges: dict[EvaluateConfig, Judge] = {}
+    known = shop.data().contents
+    examined = shop.examined(mine[0])
+    if examined is not None and not examined.is_file():
+        write_json(examined, routing.examine(load_ensemble(run.path), run, mine[0].config.evaluate.routing))
+    for cell in mine:
+        if shop.result(cell).is_file():
+            continue
+        how = cell.config.evaluate
+        judge = judges.setdefault(how, Judge(Run(run.path, cell.config), how))
+        settings = _sampling(cell.config.sample)
+        ensemble = load_ensemble(run.path, **settings)
+        found, _ = sample_and_judge(ensemble, judge, how.num, settings)
+        found["seconds"]["train"] = trained
+        write_json(shop.result(cell), {**found, "flops_per_sample": inference_flops(cell, found, known)})
+
+
+def _sampling(how: SampleConfig) -> dict[str, Any]:
+    return how.model_dump(exclude={"num", "prompts"})
+
+
+def inference_flops(cell: Cell, found: Mapping[str, Any], data: Mapping[str, Any]) -> float:
+    """FLOPs of one sample: the experts that were asked, and the router wherever the strategy asks it."""
+    config = cell.config
+    costs = plan.plan(config, data)["jobs"]
+    asked = config.sample.steps * (2 if config.sample.solver == "heun" else 1)
+    guided = 2 if config.sample.guidance > 1 and config.condition.kind != "none" else 1
+    flops = asked * guided * found["experts_per_step"] * costs["expert 0"]["forward_flops_per_sample"]
+    if "router" in costs:
+        told = config.condition.kind != "none"
+        router = asked if found["strategy"] != "ancestral" else int(told)
+        flops += router * costs["router"]["forward_flops_per_sample"]
+    return float(flops)

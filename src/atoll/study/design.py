@@ -1,0 +1,235 @@
+"""What a study is: a base recipe and axes, read from one TOML file and unfolded into cells."""
+
+import itertools
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from atoll import plan
+from atoll.config import RunConfig, Section, assignments, merged, validate
+from atoll.errors import ConfigError
+from atoll.runs import digest
+
+CLUSTERS, STRATEGY, SEED, BUDGET = "partition.clusters", "sample.strategy", "seed", "budget"
+OF_ENSEMBLES = ("partition.", "router.", STRATEGY, "sample.temperature", "expert.override")
+"""Axes that say something of experts and router only: the monolith is the same along them."""
+OF_TRAINING = ("seed", "data", "encode", "partition", "condition", "expert", "router")
+"""What a training depends on."""
+
+
+class BudgetConfig(Section):
+    """The training FLOPs of every cell: the same for all, with the router's counted."""
+
+    samples: tuple[int, ...] = Field(min_length=1, strict=False)
+    """As samples that one expert's network could be trained on; several are an axis."""
+    router: float = Field(0.05, ge=0, lt=1)
+    """The router's share."""
+
+
+class StudyConfig(Section):
+    """A whole study."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    question: str = ""
+    """What the study is to answer, in a sentence."""
+    recipe: str
+    """The base: a recipe, by its path from the study's file."""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """What is different from the recipe in every cell."""
+    axes: dict[str, Any] = Field(default_factory=dict)
+    """Keys of the recipe with a list of values each; every combination is a cell."""
+    budget: BudgetConfig
+    monolith: dict[str, Any] = Field(default_factory=dict)
+    """What is different for the monolith besides its one cluster, such as its batch."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination: a run, and how it is sampled and judged."""
+
+    values: Mapping[str, Any]
+    """What it has along each axis; a list or table as it stands in the file."""
+    config: RunConfig
+    monolith: bool
+    flops: float = 0.0
+    """Of training, with the router's."""
+
+    @property
+    def training(self) -> str:
+        """A name for what is trained: equal for cells that differ in sampling only.
+
+        What stands at its default is left out, so that a new key does not make all trainings new.
+        """
+        tree = self.config.model_dump(mode="json", include=set(OF_TRAINING), exclude_defaults=True)
+        for job in ("expert", "router"):
+            for key in type(getattr(self.config, job)).OPERATION:
+                tree.get(job, {}).pop(key, None)
+        if self.config.partition.clusters == 1:
+            tree.pop("router", None)
+        return digest(tree)[:12]
+
+    @property
+    def id(self) -> str:
+        """A name for the cell: equal for cells of several studies that are the same."""
+        tree = self.config.model_dump(mode="json", include={"sample", "evaluate"}, exclude_defaults=True)
+        tree.get("evaluate", {}).pop("routing", None)  # of a training, not of a cell
+        return digest([self.training, tree])[:12]
+
+    @property
+    def group(self) -> tuple[tuple[str, Any], ...]:
+        """All but the seed: cells of one group are repetitions."""
+        return (("monolith", self.monolith), *((k, str(v)) for k, v in self.values.items() if k != SEED))
+
+    @property
+    def beside(self) -> tuple[tuple[str, str], ...]:
+        """What a cell and the monolith that it is compared with have in common."""
+        return tuple((k, str(v)) for k, v in self.values.items() if not k.startswith(OF_ENSEMBLES))
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study as it was written, and where it lives."""
+
+    config: StudyConfig
+    base: Mapping[str, Any]
+    """The recipe's tree with what is different in every cell."""
+    path: Path
+    overrides: tuple[str, ...] = field(default=())
+
+    @property
+    def base_run(self) -> RunConfig:
+        """The run that data and partitions are made for."""
+        return validate({**self.base, "name": "base"}, str(self.path))
+
+
+def load(path: Path, overrides: Iterable[str] = ()) -> Study:
+    """Read a study; an override changes one of its own keys, or else a key of its recipe in every cell."""
+    said = tuple(overrides)
+    tree = _toml(path, "no such study; see recipes/studies/ for examples")
+    changes = assignments(said)
+    own = {key: value for key, value in changes.items() if key in StudyConfig.model_fields}
+    rest = {key: value for key, value in changes.items() if key not in own}
+    tree = merged(tree, own)
+    tree["set"] = merged(tree.get("set", {}), rest)
+    try:
+        config = StudyConfig.model_validate(tree)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise ConfigError(f"{path}: '{where}': {problem['msg'].lower()}") from None
+    recipe = _toml(path.parent / config.recipe, "no such recipe; 'recipe' is a path from the study's file")
+    # Router and experts are looked at by time only where a study asks for it.
+    base = merged({"evaluate": {"routing": 0}}, merged(recipe, config.set))
+    study = Study(config, base, path, said)
+    _ = study.base_run  # a mistake shows before anything is done
+    return study
+
+
+def _toml(path: Path, missing: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: {missing}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); give a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+
+
+def axes(config: StudyConfig) -> dict[str, list[Any]]:
+    """The axes by their dotted keys; the budget is one as well."""
+    found = dict(_leaves(config.axes))
+    for key, values in found.items():
+        if not isinstance(values, list) or not values:
+            raise ConfigError(f"study {config.name}: axes.{key} must be a list of values")
+    return {BUDGET: list(config.budget.samples), **found}
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def unfold(study: Study, data: Mapping[str, Any]) -> list[Cell]:
+    """All cells, the monoliths among them; points that come to the same are one cell.
+
+    `data` is what is known of the samples.
+    """
+    along = axes(study.config)
+    cells: dict[str, Cell] = {}
+    for values in itertools.product(*along.values()):
+        point = dict(zip(along, values, strict=True))
+        for cell in (_monolith(study, point, data), _ensemble(study, point, data)):
+            cells.setdefault(cell.id, cell)
+    return list(cells.values())
+
+
+def _ensemble(study: Study, point: Mapping[str, Any], data: Mapping[str, Any]) -> Cell:
+    tree = _at(study.base, point)
+    cell = _within_budget(study, tree, point, data, monolith=False)
+    return cell if cell.config.partition.clusters > 1 else _monolith(study, point, data)
+
+
+def _monolith(study: Study, point: Mapping[str, Any], data: Mapping[str, Any]) -> Cell:
+    shared = {key: value for key, value in point.items() if not key.startswith(OF_ENSEMBLES)}
+    tree = merged(_at(study.base, shared), study.config.monolith)
+    tree["partition"] = {"clusters": 1}
+    tree["expert"] = {key: value for key, value in tree.get("expert", {}).items() if key != "override"}
+    tree["sample"] = {**tree.get("sample", {}), "strategy": "ancestral"}
+    return _within_budget(study, tree, shared, data, monolith=True)
+
+
+def _at(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+    """The base with the values of one point in their places; samples are drawn with the run's seed."""
+    tree: dict[str, Any] = dict(base)
+    for key, value in point.items():
+        if key != BUDGET:
+            tree = merged(tree, _nested(key.split("."), value))
+    seed = tree.get("seed", 0)
+    return merged({"sample": {"seed": seed}}, tree)
+
+
+def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
+    return {keys[0]: _nested(keys[1:], value) if keys[1:] else value}
+
+
+def _within_budget(
+    study: Study,
+    tree: Mapping[str, Any],
+    point: Mapping[str, Any],
+    data: Mapping[str, Any],
+    *,
+    monolith: bool,
+) -> Cell:
+    """The cell with as many steps as its budget allows: the router its share, the experts the rest."""
+    config = validate({**tree, "name": "cell"}, str(study.path))
+    if config.condition.kind == "none":  # there is nothing to guide by
+        config = config.model_copy(update={"sample": config.sample.model_copy(update={"guidance": 1.0})})
+    share, samples = study.config.budget.router, point[BUDGET]
+    costs = plan.plan(config, data)["jobs"]
+    forward = costs["expert 0"]["forward_flops_per_sample"]
+    spent = 0.0
+    changes: dict[str, Any] = {}
+    clusters = config.partition.clusters
+    if clusters > 1:
+        router = costs["router"]["forward_flops_per_sample"]
+        steps = max(1, round(share * samples * forward / router / config.router.batch))
+        spent = steps * config.router.batch * router / forward
+        changes["router"] = config.router.model_copy(update={"steps": steps})
+    batch = config.expert_for(0).batch
+    steps = int((samples - spent) / (clusters * batch))
+    if steps < 1:
+        raise ConfigError(
+            f"study {study.config.name}: a budget of {samples} samples leaves no step for {clusters} experts"
+        )
+    changes["expert"] = config.expert.model_copy(update={"steps": steps})
+    config = config.model_copy(update=changes)
+    flops = 3 * forward * (spent + clusters * batch * steps)
+    return Cell({**point, CLUSTERS: clusters}, config, monolith, flops)

@@ -1,0 +1,104 @@
+"""A study in pictures: distance against training FLOPs, number of experts, and inference FLOPs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from atoll.drawing import drawn
+from atoll.provenance import PALETTE
+from atoll.study.design import BUDGET, CLUSTERS
+from atoll.study.tables import heading, said, varying
+
+Row = Mapping[str, Any]
+
+
+def plots(lines: Sequence[Row], distance: str) -> dict[str, str]:
+    """The pictures that this study has something to show in, as SVG by name."""
+    wanted = {
+        "training": ("training_flops", "training FLOPs, router included", BUDGET),
+        "experts": ("clusters", "number of experts", CLUSTERS),
+        "inference": ("flops_per_sample", "FLOPs per sample", "sample.strategy"),
+    }
+    found = {}
+    for name, (across, label, axis) in wanted.items():
+        if len({_across(line, across) for line in lines if not line["monolith"]}) > 1:
+            found[name] = _plot(lines, across, label, axis, distance)
+    return found
+
+
+def _across(line: Row, key: str) -> float:
+    return float(line["values"].get(CLUSTERS, 1) if key == "clusters" else line[key])
+
+
+def _plot(lines: Sequence[Row], across: str, label: str, axis: str, distance: str) -> str:
+    def draw(axes: Any) -> None:
+        for number, (name, curve) in enumerate(_curves(lines, across, axis).items()):
+            axes.errorbar(
+                [_across(line, across) for line in curve],
+                [line["distance"]["value"] for line in curve],
+                yerr=[_half(line) for line in curve],
+                color="#1c2833" if name.startswith("monolith") else PALETTE[number % len(PALETTE)],
+                label=name,
+                **{"marker": "o", "ms": 4, "lw": 1.3, "capsize": 2, "elinewidth": 0.8},
+            )
+        axes.set(xlabel=label, ylabel=distance, xscale="log", ylim=(0, None))
+        if across == "clusters":
+            axes.set_xscale("log", base=2)
+            ticks = sorted({_across(line, across) for line in lines})
+            axes.set_xticks(ticks, [f"{tick:.0f}" for tick in ticks])
+        axes.legend(frameon=False, fontsize=8)
+
+    return drawn(draw, (6.0, 3.6))
+
+
+def by_time(examined: Sequence[Row]) -> list[str]:
+    """The router's entropy, and what top-1 loses, against the time; and the one against the other."""
+    names = _names(examined)
+
+    def against_time(key: str, label: str) -> str:
+        def draw(axes: Any) -> None:
+            for number, (name, each) in enumerate(zip(names, examined, strict=True)):
+                rows = each["times"]
+                ink = PALETTE[number % len(PALETTE)]
+                axes.plot(
+                    [row["t"] for row in rows], [row[key] for row in rows], color=ink, lw=1.4, label=name
+                )
+            axes.set(xlabel="t", ylabel=label)
+            axes.legend(frameon=False, fontsize=8)
+
+        return drawn(draw)
+
+    def together(axes: Any) -> None:
+        for number, each in enumerate(examined):
+            rows = each["times"]
+            ink = PALETTE[number % len(PALETTE)]
+            axes.scatter([row["entropy"] for row in rows], [row["greedy"] for row in rows], color=ink, s=14)
+        axes.set(xlabel="entropy of the router", ylabel="loss of top-1 above the mixture's")
+
+    greedy = "loss of top-1 above the mixture's"
+    return [against_time("entropy", "entropy of the router"), against_time("greedy", greedy), drawn(together)]
+
+
+def _names(examined: Sequence[Row]) -> list[str]:
+    keys = varying(examined)
+    return [", ".join(f"{heading(key)} {said(each['values'].get(key))}" for key in keys) for each in examined]
+
+
+def _half(line: Row) -> float:
+    high = line["distance"]["high"]
+    return 0.0 if high is None else float(high - line["distance"]["value"])
+
+
+def _curves(lines: Sequence[Row], across: str, axis: str) -> dict[str, list[Row]]:
+    """Lines that differ along one axis only, each a curve with a name."""
+    different = [key for key in dict.fromkeys(k for line in lines for k in line["values"]) if key != axis]
+    different = [key for key in different if len({str(line["values"].get(key)) for line in lines}) > 1]
+    curves: dict[str, list[Row]] = {}
+    for line in sorted(lines, key=lambda line: _across(line, across)):
+        keys = [key for key in different if key in line["values"] and key != CLUSTERS]
+        words = [f"{heading(key)} {said(line['values'][key])}" for key in keys]
+        if line["monolith"]:
+            words = ["monolith", *words]
+        elif CLUSTERS in different:
+            words = [f"{line['values'].get(CLUSTERS)} experts", *words]
+        curves.setdefault(", ".join(words) or "experts", []).append(line)
+    return curves

@@ -1,0 +1,95 @@
+"""Router and experts by time, on numbers worked out by hand and on an ensemble that is exact."""
+
+import math
+
+import pytest
+import torch
+from scipy import stats
+
+from atoll.data.store import Batch
+from atoll.evaluate import routing
+from atoll.models.ensemble import Ensemble
+from atoll.sample import load_ensemble
+from tests.analytic import ExactExpert, ExactRouter, grouped
+
+
+def test_a_router_by_hand():
+    posterior = torch.tensor([[0.85, 0.15], [0.65, 0.35], [0.25, 0.75], [0.0, 1.0]])
+    found = routing.router_facts(posterior, torch.tensor([0, 1, 1, 1]))
+    assert found["accuracy"] == pytest.approx(3 / 4)
+    # each row is alone in its bin of confidence: |1 - 0.85|, |0 - 0.65|, |1 - 0.75| and |1 - 1|
+    assert found["calibration"] == pytest.approx((0.15 + 0.65 + 0.25 + 0) / 4)
+    bits = [-(p * math.log2(p) + (1 - p) * math.log2(1 - p)) for p in (0.85, 0.65, 0.75)]
+    assert found["entropy"] == pytest.approx(sum(bits) / 4)
+    assert found["cross_entropy"] == pytest.approx(-math.log(0.85 * 0.35 * 0.75 * 1.0) / 4)
+
+
+def test_what_each_cluster_is_given():
+    posterior = torch.tensor([[0.8, 0.2, 0.0], [0.6, 0.4, 0.0], [0.3, 0.7, 0.0]])
+    found = routing.router_facts(posterior, torch.tensor([0, 0, 1]))["own_probability"]
+    assert found[:2] == pytest.approx([0.7, 0.7])
+    assert found[2] is None
+
+
+def test_confident_and_right_half_of_the_time_is_badly_calibrated():
+    found = routing.router_facts(torch.tensor([[0.99, 0.01]] * 10), torch.tensor([0, 1] * 5))
+    assert found["calibration"] == pytest.approx(0.49)
+    even = routing.router_facts(torch.tensor([[0.5, 0.5]] * 10), torch.tensor([0, 1] * 5))
+    assert even["calibration"] == pytest.approx(0)
+    assert even["entropy"] == pytest.approx(1)
+
+
+def test_experts_by_hand():
+    # columns: expert 0, expert 1, full, top-1, top-2
+    errors = torch.tensor([[1.0, 3.0, 1.5, 2.0, 1.5], [5.0, 2.0, 2.5, 2.0, 2.5], [1.0, 7.0, 1.0, 1.0, 1.0]])
+    found = routing.expert_facts(errors, torch.tensor([0, 1, 0]), 2)
+    assert found["own"] == pytest.approx((1 + 2 + 1) / 3)
+    assert found["others"] == pytest.approx((3 + 5 + 7) / 3)
+    assert found["greedy"] == pytest.approx((2 + 2 + 1) / 3 - (1.5 + 2.5 + 1) / 3)
+    assert found["table"] == [[1.0, 5.0], [5.0, 2.0]]
+
+
+def test_an_exact_ensemble_is_calibrated_and_its_mixture_the_best_there_is():
+    """Of all functions of x_t the whole mixture of exact experts has the least loss (it is the mean)."""
+    data = grouped(3, [40, 30, 30], 4, 0.3)
+    points = data.points.view(-1, 1, 4)
+    shaped = type(data)(points, data.cluster, data.clusters)
+    ensemble = Ensemble(
+        experts=[ExactExpert(shaped, k) for k in range(3)],
+        priors=shaped.priors.float(),
+        shape=(1, 4),
+        router=ExactRouter(shaped),
+    )
+    source = torch.Generator().manual_seed(0)
+    rows = torch.randint(100, (6000,), generator=source)
+    x_0, noise = points[rows].float(), torch.randn(6000, 1, 4, generator=source)
+    batch = Batch(x_0, None, data.cluster[rows])
+    for t in (0.5, 0.9):
+        found = routing._at(ensemble, batch, noise, t, True)
+        assert found["calibration"] < 0.04
+        assert found["full"] <= min(found["top-1"], found["others"])
+        assert found["greedy"] > 0
+        assert found["own"] < found["others"]
+    early, late = (routing._at(ensemble, batch, noise, t, False)["entropy"] for t in (0.3, 0.95))
+    assert early < late
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_correlation_is_spearmans(seed):
+    source = torch.Generator().manual_seed(seed)
+    x = torch.randint(5, (30,), generator=source).double()
+    y = (x + 2 * torch.randn(30, generator=source)).round()
+    expected = stats.spearmanr(x.numpy(), y.numpy()).statistic
+    assert routing.correlation(x.tolist(), y.tolist()) == pytest.approx(expected, rel=1e-9)
+    assert routing.correlation([1, 1, 1], [1, 2, 3]) is None
+
+
+def test_a_run_is_examined_at_every_time(finished):
+    ensemble = load_ensemble(finished.path)
+    found = routing.examine(ensemble, finished, 30)
+    assert [row["t"] for row in found["times"]] == pytest.approx([0.05 + 0.1 * i for i in range(10)])
+    for row in found["times"]:
+        assert 0 <= row["accuracy"] <= 1
+        assert 0 <= row["entropy"] <= 1 + 1e-9
+        assert len(row["table"]) == 3
+    assert routing.examine(ensemble, finished, 30) == found

@@ -1,0 +1,189 @@
+"""Whole runs in a bucket, machine by machine, while the store fails and processes die."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from atoll.runs import Run, read_lines
+from atoll.storage.mirror import Mirror
+from atoll.train import jobs
+from tests import s3
+from tests.machines import LONG, Machines, events, files_of, steps_handed_in, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("store")]
+
+
+@pytest.fixture
+def place(store, tiny, tmp_path):
+    return Machines(store, tiny, tmp_path)
+
+
+def test_every_stage_on_another_machine_is_the_run_on_one(place, _tiny_finished):
+    """Prepared on one machine, partitioned on another, an expert on a third, the rest by `atoll run`."""
+    place.atoll("a", "prepare")
+    place.atoll("b", "partition")
+    assert not list((place.folder / "b" / "tiny").glob("experts/*"))
+    out, _ = place.atoll("c", "expert", "1")
+    assert "experts/01" in out
+    here = place.folder / "c" / "tiny"
+    assert [path.name for path in (here / "partition").iterdir()] == ["cluster-01"], "its own cluster alone"
+    assert not (here / "data").exists()
+    out, err = place.atoll("d", "run")
+    assert "expert 1" not in err, "what another machine has finished is not trained again"
+    reference, run = Run.open(_tiny_finished), place.run("d")
+    assert files_of(run) == files_of(reference), "bit for bit"
+    assert run.partition.record["files"] == reference.partition.record["files"]
+    assert "<!doctype html>" in (run.path / "report" / "report.html").read_text()
+    there = Mirror.of(run).store.names()
+    assert "samples/grid.png" in there and "report/report.html" in there and "events.jsonl" in there
+
+
+def test_a_store_that_fails_in_every_way_changes_nothing(place, _tiny_finished):
+    """Every third request fails, writes are refused for ten seconds, objects come truncated."""
+    place.seed(_tiny_finished)
+    began, refused_since, cut = time.monotonic(), [], {"truncate": 0, "short": 0}
+
+    def fault(number, method, path):
+        if number % 3 == 0:
+            return "503" if number % 2 else "drop"
+        if number > 60 and method == "PUT":
+            refused_since.append(time.monotonic())
+            if time.monotonic() - refused_since[0] < 10:
+                return "503"
+        if method == "GET" and "cluster-" in path and "parquet" in path:
+            for how, already in cut.items():
+                if already < 2:
+                    cut[how] += 1
+                    return how
+        return None
+
+    place.store.proxy.fault = fault
+    place.atoll("a", "run")
+    assert time.monotonic() - began > 10
+    assert cut == {"truncate": 2, "short": 2}
+    run = place.run("a")
+    assert files_of(run) == files_of(Run.open(_tiny_finished))
+    faults = [line for line in events(run) if line["event"] == "store_fault"]
+    problems = {line["problem"] for line in faults}
+    assert {"HTTP 503", "the connection broke"} <= problems
+    assert any("bytes came of" in problem for problem in problems)
+    assert {"put", "create", "get", "list"} <= {line["operation"] for line in faults}
+    claimed = [line["what"] for line in events(run) if line["event"] == "claimed"]
+    assert sorted(claimed) == sorted({*claimed}), "nothing was done twice"
+
+
+def test_a_machine_that_dies_loses_at_most_what_it_had_not_handed_in(place, _tiny_data, prepared):
+    place.seed(_tiny_data, *LONG)
+    first = place.start("a", "expert", "1", settings=LONG)
+    mirror = Mirror.of(place.run("seed", *LONG))
+    wait_for(lambda: steps_handed_in(mirror, 1) >= 10, first)
+    children = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(first.pid)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    first.kill()
+    first.communicate()
+    for pid in children:  # the whole machine is gone, not only the one process
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    handed_in = steps_handed_in(mirror, 1)
+    _, err = place.atoll("b", "expert", "1", settings=LONG)
+    assert f"going on from step {handed_in}" in err
+    here = prepared(*LONG)
+    jobs.expert(here, 1)
+    there = place.run("b", *LONG)
+    assert there.expert(1).record["files"] == here.expert(1).record["files"], "bit for bit"
+    said = [line["event"] for line in events(there)]
+    assert "lost" in said, "the death is named"
+
+
+def test_a_stop_hands_in_and_is_taken_up_at_once(place, _tiny_data):
+    place.seed(_tiny_data, *LONG)
+    settings = [*LONG, "launch.lease=600", "expert.save_every=1000"]
+    first = place.start("a", "expert", "0", settings=settings)
+    metrics = place.folder / "a" / "tiny" / "experts" / "00" / "metrics.jsonl"
+    wait_for(lambda: len(read_lines(metrics)) > 3, first)
+    first.send_signal(signal.SIGTERM)
+    _, err = first.communicate(timeout=120)
+    assert first.returncode == 75, err
+    step = steps_handed_in(Mirror.of(place.run("seed", *LONG)), 0)
+    assert step > 3
+    _, err = place.atoll("b", "expert", "0", settings=settings)
+    assert f"going on from step {step}" in err
+    assert "waiting" not in err, "the claim was given back"
+
+
+def test_two_drivers_of_the_same_run(place, _tiny_finished):
+    place.seed(_tiny_finished)
+    drivers = [place.start(name, "run") for name in ("a", "b")]
+    for driver in drivers:
+        _, err = driver.communicate(timeout=600)
+        assert driver.returncode == 0, err
+    runs = [place.run(name) for name in ("a", "b")]
+    Mirror.of(runs[0]).gather_events()
+    said = events(runs[0])
+    handed_in = [line["stage"] for line in said if line["event"] == "handed_in"]
+    assert sorted(handed_in) == ["experts/00", "experts/01", "experts/02", "router"], "each once"
+    for run in runs:
+        assert files_of(run) == files_of(Run.open(_tiny_finished))
+
+
+def test_start_over_replaces_what_is_there(place, _tiny_data):
+    place.seed(_tiny_data)
+    place.atoll("a", "expert", "0")
+    before = place.run("a").expert(0).record["made_from"]
+    other = ["expert.lr=0.5"]
+    _, err = place.atoll("b", "expert", "0", settings=other, code=1)
+    assert "other settings" in err and "--start-over" in err
+    assert len(err.strip().splitlines()) == 1
+    place.atoll("b", "expert", "0", "--start-over", settings=other)
+    assert place.run("b").expert(0).record["made_from"] != before
+
+
+def one_line(err):
+    lines = err.strip().splitlines()
+    assert len(lines) == 1, err
+    assert lines[0].startswith("atoll: ")
+    for secret in (s3.SECRET, s3.KEY, s3.READER, s3.READER_SECRET, "wrong-secret"):
+        assert secret not in err
+    return lines[0]
+
+
+def test_mistakes_with_the_store_are_one_line_each(place, _tiny_data):
+    place.seed(_tiny_data)
+    command = ("expert", "0")
+    _, err = place.atoll("a", *command, code=1, AWS_SECRET_ACCESS_KEY="wrong-secret")
+    assert "does not accept your key" in one_line(err)
+    _, err = place.atoll("a", *command, code=1, settings=["launch.store=s3://nowhere/x"])
+    assert "no such bucket" in one_line(err)
+    reader = {"AWS_ACCESS_KEY_ID": s3.READER, "AWS_SECRET_ACCESS_KEY": s3.READER_SECRET}
+    _, err = place.atoll("a", *command, code=1, **reader)
+    assert "writing is not allowed" in one_line(err)
+    _, err = place.atoll("a", "expert", "7", code=1)
+    assert "there is no expert 7" in one_line(err)
+    _, err = place.atoll("a", "run", "--on", "moon", code=1)
+    assert "local, ray, slurm" in one_line(err)
+    assert not (place.folder / "a" / "tiny" / "experts").exists()
+
+
+def test_an_expert_without_a_partition_says_what_is_missing(place):
+    _, err = place.atoll("a", "expert", "0", code=1)
+    assert "partition/cluster-00 is not finished" in one_line(err)
+
+
+def test_no_credentials_anywhere(place, _tiny_data):
+    """Not in the run's folder, nor in the bucket, nor in what was said."""
+    place.seed(_tiny_data)
+    place.store.proxy.fault = lambda number, method, path: "503" if number % 3 == 0 else None
+    out, err = place.atoll("a", "--debug", "expert", "0")
+    place.store.proxy.reset()
+    mirror = Mirror.of(place.run("a"))
+    said = [out.encode(), err.encode()]
+    said += [path.read_bytes() for path in (place.folder / "a").rglob("*") if path.is_file()]
+    said += [mirror.store.read(name) or b"" for name in mirror.store.names()]
+    assert len(said) > 10
+    for secret in (s3.SECRET, s3.KEY):
+        assert not [text for text in said if secret.encode() in text]

@@ -1,0 +1,81 @@
+"""Experts are trained alone, and that is a fact of the operating system: no network, and the same result."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from atoll.runs import Run
+from atoll.storage.mirror import Mirror
+from tests.machines import Machines
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("store")]
+
+NO_SOCKETS = """
+import runpy, sys
+
+def forbid(event, arguments):
+    if event.startswith("socket."):
+        raise PermissionError(f"{event}: an expert has no business with sockets")
+
+sys.addaudithook(forbid)
+sys.argv = ["atoll", *sys.argv[1:]]
+runpy.run_module("atoll", run_name="__main__")
+"""
+"""`atoll`, in a process in which nobody can open a socket."""
+
+REACH = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 5); print('reached')"
+OWN_NETWORK = ["unshare", "--user", "--map-root-user", "--net"]
+"""A network namespace of one's own: not even this machine can be reached from it."""
+
+
+def namespaces_are_allowed():
+    if shutil.which("unshare") is None:
+        return False
+    return subprocess.run([*OWN_NETWORK, "true"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """What an expert's command is put behind; the strongest that this machine allows."""
+    return OWN_NETWORK if namespaces_are_allowed() else []
+
+
+def test_nothing_can_be_reached_from_there(alone, store):
+    """The wall itself is tested: the same attempt succeeds in front of it and fails behind it."""
+    port = store.proxy.port
+    with socket.create_connection(("127.0.0.1", port), 5):
+        pass
+    attempt = NO_SOCKETS.replace('runpy.run_module("atoll", run_name="__main__")', REACH)
+    behind = subprocess.run(
+        [sys.executable, "-c", attempt, str(port)], capture_output=True, text=True, check=False
+    )
+    assert behind.returncode != 0 and "no business with sockets" in behind.stderr
+    if alone:
+        command = [*alone, sys.executable, "-c", REACH, str(port)]
+        behind = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert behind.returncode != 0 and "reached" not in behind.stdout
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_an_expert_without_network_is_the_expert(alone, index, store, tiny, tmp_path, _tiny_finished):
+    place = Machines(store, tiny, tmp_path)
+    place.seed(_tiny_finished)
+    run = place.run(f"island-{index}")
+    Mirror.of(run).fetch(run.cluster(index))  # its inputs are there; from here on there is no network
+    requests = len(store.proxy.requests)
+    done = subprocess.run(
+        [*alone, sys.executable, "-c", NO_SOCKETS, "expert", str(index), str(tiny)],
+        env={**os.environ, "ATOLL_RUNS": str(run.path.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    reference = Run.open(_tiny_finished)
+    assert run.expert(index).record["files"] == reference.expert(index).record["files"], "bit for bit"
+    assert len(store.proxy.requests) == requests
+    assert [path.name for path in run.partition.path.iterdir()] == [f"cluster-{index:02d}"]

@@ -1,0 +1,144 @@
+"""Slurm's part played by submitit's local executor: real processes, real signals, real queueing again."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from atoll.errors import ConfigError
+from atoll.launch import on_slurm
+from atoll.launch.local import Job
+from atoll.runs import read_json, read_lines
+from atoll.train import jobs
+from tests.machines import wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("slurm")]
+
+LOCAL = 'launch.slurm={cluster="local"}'
+
+
+def processes(*signs):
+    """The processes whose command line has all of these."""
+    listed = subprocess.run(["ps", "-wweo", "pid=,args="], capture_output=True, text=True, check=True).stdout
+    found = [line.split(None, 1) for line in listed.splitlines()]
+    return [int(pid) for pid, command in found if all(sign in command for sign in signs)]
+
+
+def job_of(run, index):
+    """The process that trains an expert, or 0."""
+    found = processes("atoll.launch.tied", f"expert {index} {run.path.parent.parent}")
+    return found[0] if found else 0
+
+
+def children(pid):
+    listed = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=True
+    )
+    return [int(word) for word in listed.stdout.split()]
+
+
+def test_submitted_preempted_stopped_and_queued_again(prepared, tiny):
+    """One expert is preempted, one is told to stop, one is left alone: all end as if nothing had happened."""
+    settings = ["expert.steps=600", "expert.log_every=1", "expert.save_every=1000", "router.steps=2"]
+    run, here = prepared(*settings), prepared(*settings, name="here")
+    sets = [part for text in (*settings, LOCAL) for part in ("--set", text)]
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "atoll", "run", str(tiny), "--on", "slurm", *sets],
+        env={**os.environ, "ATOLL_RUNS": str(run.path.parent)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def far_enough(index):
+        lines = read_lines(run.expert(index).path / "metrics.jsonl")
+        return bool(lines) and lines[-1]["step"] >= 10
+
+    try:
+        wait_for(lambda: job_of(run, 1), driver)
+        victim = job_of(run, 1)
+        wait_for(lambda: far_enough(1), driver)
+        os.kill(victim, signal.SIGTERM)  # as whoever wants the machine back
+        wait_for(lambda: far_enough(0), driver)
+        submitted = read_json(run.path / "slurm" / "jobs.json")
+        assert sorted(submitted) == ["expert 0", "expert 1", "expert 2", "router"]
+        os.kill(children(int(submitted["expert 0"]))[0], signal.SIGUSR2)  # as Slurm announces a preemption
+        _, err = driver.communicate(timeout=600)
+    finally:
+        driver.kill()
+        driver.communicate()
+    assert driver.returncode == 0, err
+    for index in (0, 1):
+        jobs.expert(here, index)
+        assert run.expert(index).record["files"] == here.expert(index).record["files"], "bit for bit"
+    for index in (0, 1):
+        said = (run.path / "experts" / f"{index:02d}.log").read_text()
+        assert f"expert-0{index} stopped at step" in said, "it saved ahead"
+        log = next((run.path / "slurm").glob(f"{submitted[f'expert {index}']}*log.out")).read_text()
+        assert "Requeued job" in log
+    assert (run.path / "report" / "report.html").is_file()
+
+
+def test_a_failure_is_told_in_the_words_of_the_job(prepared, tiny):
+    run = prepared(LOCAL)
+    job = Job("expert 7", ["expert", "7", str(tiny)], run.path / "experts" / "07", 1, 1)
+    with pytest.raises(Exception, match="expert 7 failed: there is no expert 7"):
+        on_slurm.run_jobs([job], run, tiny, lambda jobs: None)
+
+
+def test_without_slurm_it_says_so(prepared, tiny, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ConfigError, match="there is no Slurm here"):
+        on_slurm.open_executor(prepared())
+
+
+def test_what_slurm_is_asked_for(prepared, tmp_path, monkeypatch):
+    """The batch file, as `sbatch` would get it."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, said in (("sbatch", "Submitted batch job 12"), ("srun", ""), ("sacct", "")):
+        (programs / name).write_text(f"#!/bin/sh\necho {said}\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    run = prepared(
+        "launch.minutes=720", "launch.grace=90", "launch.threads=4", 'launch.slurm={partition="gpu"}'
+    )
+    executor = on_slurm.open_executor(run)
+    job = executor.submit(on_slurm.Work(["doctor"], str(tmp_path), 1, str(tmp_path / "log"), 0))
+    text = job.paths.submission_file.read_text()
+    wanted = ("--time=720", "--signal=USR2@90", "--requeue", "--partition=gpu", "--cpus-per-task=4")
+    assert [option for option in (*wanted, "--gpus-per-node=1") if f"#SBATCH {option}" not in text] == []
+
+
+def test_a_time_limit_is_met_by_saving_ahead(prepared, tiny):
+    """A minute's limit with 50 seconds of grace: the signal comes after ten seconds, and the job goes on."""
+    settings = ["expert.steps=100000", "expert.log_every=1", "expert.save_every=100000", LOCAL]
+    run = prepared(*settings, "launch.minutes=1", "launch.grace=50")
+    command = ["expert", "0", str(tiny), *(part for text in settings[:3] for part in ("--set", text))]
+    job = Job("expert 0", command, run.expert(0).path, 100000, 8)
+    executor = on_slurm.open_executor(run)
+    submitted = executor.submit(on_slurm._work(job, run))
+    log = job.log_path
+    for _ in range(1200):
+        if log.is_file() and "stopped at step" in log.read_text() and len(steps(run)) > 2:
+            break
+        time.sleep(0.1)
+    first = read_json(run.expert(0).path / "state" / "latest.json")["step"]
+    assert first > 0, "it saved ahead of its limit"
+    for _ in range(1200):
+        if steps(run) and steps(run)[-1] > first:
+            break
+        time.sleep(0.1)
+    for pid in processes("submitit.local._local", str(run.path / "slurm")):
+        os.kill(pid, signal.SIGKILL)
+    for pid in processes("submitit.core._submit", str(run.path / "slurm")):
+        os.kill(pid, signal.SIGKILL)
+    submitted._process.wait()
+    assert steps(run)[-1] > first, "and went on in a new one"
+
+
+def steps(run):
+    return [line["step"] for line in read_lines(run.expert(0).path / "metrics.jsonl")]

@@ -1,0 +1,69 @@
+"""`atoll` on machines that have only a bucket in common, as real processes."""
+
+import os
+import subprocess
+import sys
+import time
+
+from atoll import config
+from atoll.runs import Run, read_lines
+from atoll.storage.mirror import Mirror
+
+LONG = ["expert.steps=1000", "expert.log_every=1", "expert.save_every=10"]
+"""Experts that can be caught while they train."""
+
+
+class Machines:
+    def __init__(self, store, recipe, folder):
+        self.store, self.recipe, self.folder = store, recipe, folder
+        self.settings = [f"launch.store={store.address}", "launch.lease=4", "launch.at_once=2"]
+
+    def start(self, name, *command, settings=(), **environment):
+        sets = [part for text in (*self.settings, *settings) for part in ("--set", text)]
+        return subprocess.Popen(
+            [sys.executable, "-m", "atoll", *command, str(self.recipe), *sets],
+            env={**os.environ, "ATOLL_RUNS": str(self.folder / name), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def atoll(self, name, *command, code=0, **options):
+        process = self.start(name, *command, **options)
+        out, err = process.communicate(timeout=600)
+        assert process.returncode == code, err
+        return out, err
+
+    def run(self, name, *settings):
+        resolved = config.load(self.recipe, [*self.settings, *settings])
+        return Run(self.folder / name / "tiny", resolved)
+
+    def seed(self, source, *settings):
+        """Put the data and clusters of a prepared run into the bucket, as `atoll partition` would."""
+        origin = Run(source, self.run("seed", *settings).config)
+        mirror = Mirror.of(origin)
+        mirror.open(lead=True)
+        mirror.hand_in(origin.data)
+        mirror.hand_in(origin.partition)
+        self.store.proxy.reset()
+
+
+def files_of(run):
+    return [run.expert(k).record["files"] for k in range(3)] + [run.router.record["files"]]
+
+
+def events(run):
+    return read_lines(run.path / "events.jsonl")
+
+
+def wait_for(condition, process):
+    for _ in range(3000):
+        if condition():
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    raise AssertionError("it does not get on")
+
+
+def steps_handed_in(mirror, index):
+    return (mirror.store.read_json(f"experts/{index:02d}/state/latest.json") or {"step": 0})["step"]

@@ -1,0 +1,169 @@
+"""What a study unfolds into: the right cells, each within its budget, and what they share."""
+
+from pathlib import Path
+
+import pytest
+
+from atoll import plan
+from atoll.errors import ConfigError
+from atoll.study import design
+
+STUDIES = sorted((Path(__file__).parents[2] / "recipes" / "studies").glob("*.toml"))
+DATA = {"shape": [1, 28, 28], "rows": 5000}
+
+STUDY = """
+name = "small"
+recipe = "tiny.toml"
+[set]
+evaluate.num = 32
+[budget]
+samples = [2000, 4000]
+router = 0.1
+[axes]
+partition.clusters = [2, 4]
+sample.strategy = ["ancestral", "top-1"]
+seed = [0, 1, 2]
+"""
+
+
+@pytest.fixture
+def study(tiny):
+    path = tiny.with_name("study.toml")
+    path.write_text(STUDY)
+    return path
+
+
+def cells(path, *overrides):
+    return design.unfold(design.load(path, overrides), DATA)
+
+
+def flops(config):
+    """Spent on the whole of a run, by the plan that is tested elsewhere."""
+    return plan.plan(config, DATA)["total"]["flops"]
+
+
+def test_every_combination_is_a_cell_and_the_monolith_is_always_there(study):
+    found = cells(study)
+    ensembles = [cell for cell in found if not cell.monolith]
+    monoliths = [cell for cell in found if cell.monolith]
+    assert len(ensembles) == 2 * 2 * 2 * 3
+    assert len(monoliths) == 2 * 3  # a budget and a seed each: clusters and strategies say nothing of it
+    for cell in ensembles:
+        beside = [other for other in monoliths if other.beside == cell.beside]
+        assert len(beside) == 1
+        assert beside[0].config.seed == cell.config.seed
+        assert beside[0].values["budget"] == cell.values["budget"]
+
+
+def test_every_cell_spends_its_budget_with_the_router_counted(study):
+    for cell in cells(study):
+        forward = plan.plan(cell.config, DATA)["jobs"]["expert 0"]["forward_flops_per_sample"]
+        allowed = 3 * forward * cell.values["budget"]
+        assert cell.flops == pytest.approx(flops(cell.config), rel=1e-9)
+        step = 3 * forward * cell.config.partition.clusters * cell.config.expert.batch
+        assert allowed - step <= cell.flops <= allowed
+
+
+def test_the_router_has_its_share(study):
+    for share in (0.05, 0.4):
+        for cell in cells(study, f"budget.router={share}"):
+            if not cell.monolith:
+                jobs = plan.plan(cell.config, DATA)["jobs"]
+                one_step = jobs["router"]["flops"] / cell.config.router.steps
+                assert jobs["router"]["flops"] == pytest.approx(share * cell.flops, abs=2 * one_step)
+
+
+def test_cells_that_differ_in_sampling_share_their_training(study):
+    found = [cell for cell in cells(study) if not cell.monolith]
+    assert len({cell.training for cell in found}) == len(found) / 2
+    assert len({cell.id for cell in found}) == len(found)
+
+
+def test_how_training_is_done_does_not_make_it_another_training(study):
+    plain = {cell.training for cell in cells(study)}
+    assert plain == {cell.training for cell in cells(study, "expert.save_every=7", "launch.at_once=1")}
+    assert plain.isdisjoint(cell.training for cell in cells(study, "expert.lr=0.5"))
+
+
+def test_a_monolith_does_not_depend_on_the_router(study):
+    def monoliths(*overrides):
+        return {cell.training for cell in cells(study, *overrides) if cell.monolith}
+
+    assert monoliths() == monoliths("router.width=32", "partition.fine=9")
+
+
+def test_samples_are_drawn_with_the_seed_of_the_run(study):
+    assert all(cell.config.sample.seed == cell.config.seed for cell in cells(study))
+
+
+def test_overrides_reach_the_study_and_its_recipes(study):
+    found = cells(study, "axes.seed=[5]", "budget.samples=[3000]", "expert.batch=4")
+    assert {cell.config.seed for cell in found} == {5}
+    assert {cell.values["budget"] for cell in found} == {3000}
+    assert {cell.config.expert.batch for cell in found} == {4}
+
+
+def test_the_monolith_may_have_a_batch_of_its_own(study):
+    found = cells(study, "monolith.expert.batch=32")
+    assert {cell.config.expert.batch for cell in found if cell.monolith} == {32}
+    assert {cell.config.expert.batch for cell in found if not cell.monolith} == {8}
+
+
+def test_an_axis_of_one_cluster_is_the_monolith_itself(study):
+    found = cells(study, "axes.partition.clusters=[1]")
+    assert all(cell.monolith for cell in found)
+    assert len(found) == 2 * 3
+
+
+def test_without_a_condition_guidance_makes_no_other_cell(study):
+    plain = cells(study)
+    study.write_text(STUDY.replace("seed = [0, 1, 2]", "seed = [0, 1, 2]\nsample.guidance = [1.0, 2.0]"))
+    assert {cell.id for cell in cells(study)} == {cell.id for cell in plain}
+    assert len(cells(study, "condition.kind=class")) == 2 * len(plain)
+
+
+def test_a_mix_of_objectives_is_an_axis(study):
+    study.write_text(
+        STUDY.replace(
+            "seed = [0, 1, 2]",
+            'expert.override = [[], [{clusters = [0], path = "cosine", prediction = "noise"}]]',
+        )
+    )
+    found = [cell for cell in cells(study) if not cell.monolith]
+    assert {len(cell.config.expert.override) for cell in found} == {0, 1}
+    assert all(not cell.config.expert.override for cell in cells(study) if cell.monolith)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (STUDY.replace("samples", "smaples"), r"budget\.samples"),
+        (STUDY.replace("tiny.toml", "gone.toml"), "no such recipe"),
+        (STUDY.replace("seed = [0, 1, 2]", "seed = 3"), r"axes\.seed must be a list"),
+        (STUDY.replace("evaluate.num", "evaluate.nmu"), "did you mean 'evaluate.num'"),
+        (STUDY.replace("[2000, 4000]", "[10]"), "leaves no step"),
+        ("name = ", "not TOML"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(study, text, said):
+    study.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        cells(study)
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_every_shipped_study_unfolds(path):
+    found = cells(path)
+    assert design.load(path).config.name == path.stem
+    assert any(cell.monolith for cell in found)
+    assert path.read_text(encoding="utf-8").startswith("# ")
+
+
+def test_shipped_studies_share_what_they_can():
+    """The strategies, partitions and budgets stand on trainings of the headline."""
+    found = {path.stem: {cell.training for cell in cells(path)} for path in STUDIES}
+    for other in ("strategies", "partitions", "budget", "baseline"):
+        assert found["headline"] & found[other], other
+    ids = {path.stem: {cell.id for cell in cells(path)} for path in STUDIES}
+    assert ids["headline"] & ids["partitions"]
+    assert ids["headline"] & ids["budget"]

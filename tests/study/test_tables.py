@@ -1,0 +1,117 @@
+"""Tables of studies, on numbers worked out by hand."""
+
+import csv
+import io
+import json
+import math
+
+import pytest
+
+from atoll.study import plots, tables
+
+
+def row(distance, *, monolith=False, seed=0, budget=100, flops=1.0, clusters=8, strategy="ancestral"):
+    number = {"value": distance, "low": distance - 1, "high": distance + 1, "num": 50}
+    share = {"value": 0.5, "low": None, "high": None, "num": 50}
+    values = {"budget": budget, "seed": seed, "partition.clusters": 1 if monolith else clusters}
+    if not monolith:
+        values["sample.strategy"] = strategy
+    group = [("monolith", monolith), *((k, str(v)) for k, v in values.items() if k != "seed")]
+    beside = [("budget", str(budget)), ("seed", str(seed))]
+    return {
+        "values": values,
+        "monolith": monolith,
+        "training": "t",
+        "cell": "c",
+        "training_flops": flops,
+        "flops_per_sample": 10.0,
+        "strategy": strategy,
+        "num": 50,
+        "group": json.dumps(group),
+        "beside": json.dumps(beside),
+        "features": {
+            "classifier": {
+                "frechet": number,
+                **dict.fromkeys(("kernel", "precision", "recall"), share),
+                "floor": {"frechet": 0.4},
+                "distance": "Fréchet distance, classifier",
+            }
+        },
+        "copies": {"value": 0.01},
+    }
+
+
+TWO_SEEDS = [
+    row(20.0, monolith=True, seed=0),
+    row(10.0, seed=0),
+    row(24.0, monolith=True, seed=1),
+    row(18.0, seed=1),
+]
+
+
+def test_each_ensemble_is_compared_with_the_monolith_of_its_own_seed():
+    monolith, experts = tables.groups(TWO_SEEDS)
+    assert monolith["monolith"]
+    assert monolith["distance"]["value"] == pytest.approx(22)
+    assert experts["distance"]["value"] == pytest.approx(14)
+    assert experts["change"]["value"] == pytest.approx((-0.5 - 0.25) / 2)  # not 14 / 22 - 1
+    assert experts["change"]["low"] < -0.5 < -0.25 < experts["change"]["high"]
+    assert tables.headline([monolith, experts])["change"] == experts["change"]
+
+
+def test_the_table_says_it():
+    text = tables.markdown("small", "Which?", tables.groups(TWO_SEEDS), "Fréchet distance, classifier", [])
+    assert "| monolith |" in text
+    assert "-38 ±" in text
+    assert "floor, which two halves of the data give at as many samples, is 0.4" in text
+    assert tables.markdown("empty", "Which?", [], "distance", []).endswith("No cell is finished yet.\n")
+
+
+def test_one_seed_has_no_interval():
+    lines = tables.groups(TWO_SEEDS[:2])
+    assert tables.spread(lines[0]["distance"]) == "20.00"
+    assert tables.percent(lines[1]["change"]) == "-50 %"
+
+
+@pytest.mark.parametrize(
+    ("goal", "expected"), [(4.0, 100.0), (math.sqrt(8.0), 10**2.5), (9.0, 10.0), (1.0, math.inf)]
+)
+def test_what_must_be_spent_for_a_distance(goal, expected):
+    assert tables.to_reach(goal, [10, 100, 1000], [8.0, 4.0, 2.0]) == pytest.approx(expected)
+
+
+def test_a_quarter_of_the_compute_is_found():
+    rows = []
+    for budget, monolith, experts in ((25, 40.0, 21.0), (50, 30.0, 14.0), (100, 20.0, 10.0)):
+        rows += [
+            row(monolith, monolith=True, budget=budget, flops=float(budget)),
+            row(experts, budget=budget, flops=float(budget)),
+        ]
+    (found,) = tables.reached(tables.groups(rows))
+    share = tables.to_reach(20.0, [25, 50, 100], [21.0, 14.0, 10.0]) / 100
+    assert 0.25 < share < 0.28
+    assert f"with {share:.2f} of the compute" in found
+
+
+def test_a_distance_that_is_never_reached_is_said_so():
+    rows = [row(20.0, monolith=True, budget=b, flops=float(b)) for b in (1, 2)]
+    rows += [row(30.0, budget=b, flops=float(b)) for b in (1, 2)]
+    assert "reached never" in tables.reached(tables.groups(rows))[0]
+
+
+def test_comma_separated_values_are_all_there():
+    read = list(csv.DictReader(io.StringIO(tables.comma_separated(TWO_SEEDS))))
+    assert [float(line["frechet"]) for line in read] == [20, 10, 24, 18]
+    assert [line["monolith"] for line in read] == ["True", "False"] * 2
+    assert read[1]["sample.strategy"] == "ancestral"
+    assert read[0]["sample.strategy"] == ""
+
+
+def test_pictures_are_drawn_where_there_is_something_to_see():
+    assert plots.plots(tables.groups(TWO_SEEDS), "distance") == {}
+    several = [row(20.0, monolith=True), *(row(20.0 - k, clusters=k) for k in (2, 4, 8))]
+    assert list(plots.plots(tables.groups(several), "distance")) == ["experts"]
+    budgets = [row(10.0 / b, budget=b, flops=float(b), monolith=m) for b in (1, 2) for m in (True, False)]
+    (picture,) = plots.plots(tables.groups(budgets), "distance").values()
+    assert "training FLOPs, router included" in picture
+    assert picture.startswith("<svg")
