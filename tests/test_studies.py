@@ -1,6 +1,6 @@
 import pytest
 import torch
-from benchmarks.studies import ground
+from benchmarks.studies import ground, students
 
 
 def gaussian(mean: float, width: float, seed: int, num: int = 20_000) -> torch.Tensor:
@@ -19,3 +19,11 @@ def test_the_frechet_distance_of_gaussians_is_known():
 
 def test_spread_is_the_mean_distance():
     assert ground.spread(torch.tensor([[0.0], [3.0], [6.0]])) == pytest.approx(4.0)
+
+
+def test_students_cost_what_is_said_of_them():
+    """A quarter of the batch is a third of the FLOPs, teacher included; three quarters are as much."""
+    spent = students.flops(students.sizes(quick=False))
+    assert spent["student at a third"] == pytest.approx(spent["monolith"] / 3)
+    assert spent["student at as much"] == pytest.approx(spent["monolith"])
+    assert spent["experts"] == pytest.approx(spent["monolith"])

@@ -20,7 +20,7 @@ from torch import Tensor
 from atoll import config, plan
 from atoll.config import NetworkConfig
 from atoll.data import partition
-from atoll.runs import Run, write_json
+from atoll.runs import Run, digest, file_digest, read_json, write_json
 from atoll.sample import load_ensemble
 from atoll.train import few_step, jobs, rounds, student
 from benchmarks.studies import ground
@@ -48,8 +48,10 @@ def sizes(quick: bool) -> dict[str, Any]:
             "expert": 1,
             "third": 2,
             "equal": 6,
-            "inner": 5,
-            "few": {"trajectories": 4, "steps": 4, "batch": 8, "grid": 4},
+            "student_steps": 12,
+            "init": "scratch",
+            "islands": {"inner": 5},
+            "few": {"trajectories": 4, "steps": 4, "batch": 8, "grid": 4, "lr": 1e-3},
             "num": 80,
             "solver": 3,
             "real": 500,
@@ -61,8 +63,10 @@ def sizes(quick: bool) -> dict[str, Any]:
         "expert": 4,
         "third": 8,
         "equal": 24,
-        "inner": 25,
-        "few": {"trajectories": 400, "steps": 600, "batch": 24, "grid": 16},
+        "student_steps": 1600,
+        "init": "expert",
+        "islands": {"inner": 25},
+        "few": {"trajectories": 800, "steps": 200, "batch": 24, "grid": 16, "lr": 1e-3},
         "num": 1000,
         "solver": 50,
         "real": 10_000,
@@ -97,30 +101,38 @@ def monolith(on: Ground, seed: int, size: Mapping[str, Any]) -> Run:
 def variant(on: Ground, of: Run, name: str, **settings: Any) -> Run:
     """Another student of the same experts, in a run of its own."""
     tree = of.config.model_dump(mode="json")
-    tree["name"] = f"students-{name}-{of.config.seed}"
     tree["student"] = {**NETWORK, **TRAINING, **settings}
+    # named by what it is, so that other settings are tried beside it and nothing is trained twice
+    tree["name"] = f"students-{name}-{digest(tree['student'])[:8]}-{of.config.seed}"
     run = _opened(on, tree)
-    for folder in ("partition", "experts"):
+    _link(run, of, "partition", "experts")
+    return run
+
+
+def _link(run: Run, of: Run, *folders: str) -> None:
+    for folder in folders:
         if not (run.path / folder).is_symlink():
             (run.path / folder).symlink_to((of.path / folder).resolve())
-    return run
 
 
 def _opened(on: Ground, tree: dict[str, Any]) -> Run:
     run = Run(on.out / "runs" / tree["name"], config.validate(tree, tree["name"]))
     write_json(run.path / "resolved.json", run.config.model_dump(mode="json"))
-    if not (run.path / "data").is_symlink():
-        (run.path / "data").symlink_to((on.base.path / "data").resolve())
+    _link(run, on.base, "data")
     return run
 
 
 def distance(
     on: Ground, real: Tensor, path: Path, size: Mapping[str, Any], steps: int | None = None
 ) -> float:
-    """How far a model's samples are from real ones."""
-    ensemble = load_ensemble(path)
-    samples = ensemble.sample(size["num"], steps=steps or size["solver"], seed=1, batch=100)
-    return ground.frechet(on.features(samples), real)
+    """How far a model's samples are from real ones; what was measured before is not sampled again."""
+    steps = steps or size["solver"]
+    weights = [file_digest(file) for file in sorted(path.rglob("weights.safetensors"))]
+    known = on.out / "distances" / f"{digest([weights, steps, size['num'], size['real']])[:24]}.json"
+    if not known.is_file():
+        samples = load_ensemble(path).sample(size["num"], steps=steps, seed=1, batch=100)
+        write_json(known, ground.frechet(on.features(samples), real))
+    return float(read_json(known))
 
 
 def real_features(on: Ground, num: int) -> Tensor:
@@ -135,14 +147,15 @@ def flops(size: Mapping[str, Any]) -> dict[str, float]:
     """Of training: three passes for a sample and its gradients, one more for its teacher."""
     network = plan.Network(NetworkConfig.model_validate(NETWORK), (1, 28, 28))
     each = plan.forward_flops(network) * size["steps"]
+    taught = plan.forward_flops(network) * size["student_steps"]
     few = size["few"]
     lessons = few["trajectories"] * few["batch"] * (3 + few["grid"] / few_step.PAIRS_OF_A_TRAJECTORY)
     lessons += few["steps"] * few["batch"] * (3 + 1 + 2 * 0.25)
     return {
         "monolith": 3 * each * size["monolith"],
         "experts": 3 * each * size["expert"] * CLUSTERS,
-        "student at a third": 4 * each * size["third"],
-        "student at as much": 4 * each * size["equal"],
+        "student at a third": 4 * taught * size["third"],
+        "student at as much": 4 * taught * size["equal"],
         "few-step": plan.forward_flops(network) * lessons,
     }
 
@@ -159,20 +172,19 @@ def study(on: Ground, seed: int, size: dict[str, Any]) -> dict[str, Any]:
     lap("ground")
     whole, many = monolith(on, seed, size), experts(on, seed, size)
     lap("monolith and experts")
-    common = {"steps": size["steps"]}
+    common = {"steps": size["student_steps"], "init": size["init"]}
     third = variant(on, many, "third", **common, batch=size["third"])
     student.dense(third)
     lap("student at a third")
-    few = {
-        **{key: TRAINING[key] for key in ("warmup", "decay", "ema", "log_every", "save_every")},
-        "lr": 1e-3,
-    }
-    equal = variant(on, many, "equal", **common, batch=size["equal"], few={**few, **size["few"]})
+    equal = variant(on, many, "equal", **common, batch=size["equal"])
     student.dense(equal)
     lap("student at as much")
-    few_step.few_step(equal)
+    few = {key: TRAINING[key] for key in ("warmup", "decay", "ema", "log_every", "save_every")}
+    quick = variant(on, many, "few", **common, batch=size["equal"], few={**few, **size["few"]})
+    _link(quick, equal, "student")
+    few_step.few_step(quick)
     lap("few-step")
-    islands = {"clusters": ISLANDS, "inner": size["inner"]}
+    islands = {"clusters": ISLANDS, **size["islands"]}
     apart = variant(on, many, "islands", **common, batch=size["third"], islands=islands)
     rounds.all_rounds(apart)
     lap("islands")
@@ -185,11 +197,9 @@ def study(on: Ground, seed: int, size: dict[str, Any]) -> dict[str, Any]:
         "student at as much, Euler, 4 steps": (equal.path / "student", 4),
     }
     for steps in (1, 2, 4, 8):
-        measured[f"few-step, {steps}"] = (equal.path / "few-step", steps)
-        measured[f"few-step after trajectories only, {steps}"] = (
-            equal.path / "few-step" / "trajectories",
-            steps,
-        )
+        measured[f"few-step, {steps}"] = (quick.path / "few-step", steps)
+        warm = quick.path / "few-step" / "trajectories"
+        measured[f"few-step after trajectories only, {steps}"] = (warm, steps)
     found = {name: distance(on, real, path, size, steps) for name, (path, steps) in measured.items()}
     lap("sampling")
     return {"seed": seed, "size": size, "frechet": found, "flops": flops(size), "cpu_seconds": seconds}
@@ -227,12 +237,15 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("studies"), help="where runs and results are kept")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="a minute, to see that all of it works")
+    parser.add_argument(
+        "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help="change a size"
+    )
     parser.add_argument("--table", action="store_true", help="only the table of all seeds that are finished")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if not options.table:
-        size = sizes(options.quick)
+        size = config.merged(sizes(options.quick), config.assignments(options.changes))
         on = Ground(options.data, options.work, classifier_steps=size["classifier"])
         write_json(options.work / f"{STUDY}-{options.seed}.json", study(on, options.seed, size))
     results = ground.finished(options.work, STUDY)
