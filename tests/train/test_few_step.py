@@ -90,6 +90,10 @@ def test_the_first_loss_of_trajectories_by_hand(pupil):
     for row in range(16):
         start = max(1, int(torch.ceil(drawn.t[row] * 4)))
         end = min(int(drawn.r[row] * 4), start - 1)
+        if drawn.uniform[row] < 0.75:  # a step of a walk of 1, 2 or 4
+            long = [4, 2, 1][int(drawn.uniform[row] * 4)]
+            end = (start - 1) // long * long
+            start = end + long
         x_t, x_r = points[4 - start][row % 2], points[4 - end][row % 2]
         target = (x_t - x_r) / ((start - end) / 4)
         predicted = dense(x_t[None], torch.tensor([start / 4]))[0]

@@ -12,7 +12,7 @@ MeanFlow refers to Geng et al. (arXiv 2505.13447), its distillation to arXiv 251
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -72,6 +72,17 @@ def trajectory(
     for t, t_next in itertools.pairwise(solver.times(steps)):
         points.append(step(velocity, points[-1], t, t_next))
     return torch.stack(points)
+
+
+def step_of_a_walk(t: Times, uniform: Times, counts: Sequence[int]) -> tuple[Times, Times]:
+    """The step that t falls in on an even walk of n steps, n drawn from `counts`: from ⌈n t⌉ / n to one n-th less.
+
+    A student that is asked for so many steps only ever takes these.
+    """
+    drawn = (uniform * len(counts)).long().clamp(max=len(counts) - 1)
+    n = torch.tensor(counts, device=t.device)[drawn]
+    end = ((t * n).ceil() - 1).clamp(min=0)
+    return (end + 1) / n, end / n
 
 
 def two_steps(velocity: Average, x_t: Samples, t: Times, r: Times) -> Samples:

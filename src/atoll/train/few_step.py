@@ -28,6 +28,8 @@ from atoll.train.island import Island
 NAME = "few-step"
 PAIRS_OF_A_TRAJECTORY = 8
 """Pairs of points that are learnt of each trajectory, which costs as many teacher passes as it has steps."""
+WALKS, WALKED = (1, 2, 4, 8), 0.75
+"""The numbers of steps that students are asked for, and the share of pairs that are steps of such a walk."""
 
 BuildLoss = Callable[[checkpoint.Blueprint, Stage | None], loop.Loss]
 """The loss of a lesson, given the lesson before."""
@@ -174,14 +176,23 @@ def _on_trajectories(run: Run, blueprint: checkpoint.Blueprint, before: Stage | 
         with torch.no_grad():
             # of order two: the student can be no better than the trajectories that it is shown
             way = maps.trajectory(velocity, drawn.noise[some], few.grid, solver.DPM())
-        start = (drawn.t * few.grid).ceil().clamp(min=1).long()
-        end = torch.minimum((drawn.r * few.grid).long(), start - 1)
-        t, r = start / few.grid, end / few.grid
+        t, r = _ends(drawn, few.grid)
+        start, end = (t * few.grid).round().long(), (r * few.grid).round().long()
         x_t, x_r = way[few.grid - start, own], way[few.grid - end, own]
         predicted = model(x_t, t, conditions.take(told, own), r)
         return maps.distillation_loss(predicted.float(), maps.along(x_t, t, x_r, r))
 
     return loss
+
+
+def _ends(drawn: draws.TrainingDraws, grid: int) -> tuple[Tensor, Tensor]:
+    """Where steps start and end on the grid: mostly those that sampling will take, the others anywhere."""
+    start = (drawn.t * grid).ceil().clamp(min=1)
+    end = torch.minimum((drawn.r * grid).floor(), start - 1)
+    counts = [count for count in WALKS if grid % count == 0]
+    t, r = maps.step_of_a_walk(drawn.t, (drawn.uniform / WALKED).clamp(max=1), counts)
+    walked = drawn.uniform < WALKED
+    return torch.where(walked, t, start / grid), torch.where(walked, r, end / grid)
 
 
 def _meanflow(run: Run, blueprint: checkpoint.Blueprint, before: Stage | None) -> loop.Loss:
