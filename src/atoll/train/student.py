@@ -197,6 +197,8 @@ def first_network(run: Run, blueprint: checkpoint.Blueprint, init: str, name: st
     network = jobs.initial(blueprint, run.config.seed, name)
     if init == "scratch":
         return network
+    if init == "start":
+        return with_weights(network, expert_weights(_common_start(run), blueprint))
     shares = priors(run)
     chosen = range(len(shares)) if init == "average" else [shares.index(max(shares))]
     if init == "average":
@@ -227,6 +229,13 @@ def expert_weights(stage: Stage, blueprint: checkpoint.Blueprint) -> dict[str, T
     if {**found.network.model_dump(), "size": None} != {**blueprint.network.model_dump(), "size": None}:
         raise ConfigError(f"{stage.path} has another network; set student.init to 'scratch'")
     return checkpoint.read_tensors(stage.verify(checkpoint.WEIGHTS))
+
+
+def _common_start(run: Run) -> Stage:
+    """What all experts began with."""
+    if run.config.expert.init is None:
+        raise ConfigError("student.init 'start' is what all experts began with, but expert.init is not set")
+    return Stage(Path(run.config.expert.init))
 
 
 def _require_common_start(experts: list[Stage]) -> None:
