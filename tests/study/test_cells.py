@@ -169,3 +169,22 @@ def test_the_command_in_its_own_processes_and_again(tiny):
     assert told["finished"] == told["cells"] == 3
     again = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert json.loads(again.stdout) == told
+
+
+def test_experts_go_on_from_a_common_start(done, tmp_path, monkeypatch):
+    """It is trained once, before anyone needs it, and experts of different runs begin with its weights."""
+    (tmp_path / "tiny.toml").write_text(TINY)
+    (tmp_path / "study.toml").write_text(STUDY)
+    monkeypatch.setenv("ATOLL_RUNS", str(done.shop.root.parent))
+    said = ["budget.samples=[300]", "budget.start=[0.4]", "axes.seed=[0]", "name=begun", "evaluate.routing=0"]
+    shop = Workshop(design.load(tmp_path / "study.toml", said))
+    cells = shop.cells()
+    (job,) = room.starts(shop, cells)
+    room.work(shop, cells, job.command[-1])
+    assert not room.starts(shop, cells)
+    carry_out(shop, cells)
+    assert all(shop.done(cell) for cell in cells)
+    (cell,) = {cell.training: cell for cell in cells if cell.start}.values()
+    start = shop.run(cell.start).expert(0)
+    for k in range(2):
+        assert shop.run(cell).expert(k).record["made_from"]["init"] == start.digest

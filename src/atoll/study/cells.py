@@ -56,6 +56,9 @@ class Workshop:
     def run(self, cell: Cell) -> Run:
         """The run of a cell, with data and clusters in their places."""
         config = cell.config.model_copy(update={"name": cell.training})
+        if cell.start is not None:
+            begin = str(self.shared / cell.start.training / "experts" / "00")
+            config = config.model_copy(update={"expert": config.expert.model_copy(update={"init": begin})})
         run = Run(self.shared / cell.training, config)
         write_json(run.path / "resolved.json", config.model_dump(mode="json"))
         _link(run.path / "data", self.data().path)
@@ -112,11 +115,21 @@ class Training(Job):
         return {**newest, "step": sum(line["step"] for line in last)}
 
 
+def starts(shop: Workshop, cells: Sequence[Cell]) -> list[Training]:
+    """A job for every common start that is wanted and not there yet; they come before everything else."""
+    wanted = [cell.start for cell in cells if cell.start is not None and not shop.done(cell)]
+    return _jobs(shop, [start for start in wanted if not shop.run(start).expert(0).done])
+
+
 def trainings(shop: Workshop, cells: Sequence[Cell]) -> list[Training]:
     """A job for every distinct training that has a cell without numbers."""
+    return _jobs(shop, [cell for cell in cells if not shop.done(cell)])
+
+
+def _jobs(shop: Workshop, cells: Sequence[Cell]) -> list[Training]:
     found: dict[str, Training] = {}
     for cell in cells:
-        if shop.done(cell) or cell.training in found:
+        if cell.training in found:
             continue
         config = cell.config
         clusters = config.partition.clusters
@@ -145,6 +158,9 @@ def _title(cell: Cell) -> str:
 
 def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
     """Train what these cells share, and judge each of them that has no numbers yet."""
+    start = next((cell.start for cell in cells if cell.start and cell.start.training == training), None)
+    if start is not None and not shop.run(start).expert(0).done:
+        jobs.expert(shop.run(start), 0)
     mine = [cell for cell in cells if cell.training == training and not shop.done(cell)]
     if not mine:
         return

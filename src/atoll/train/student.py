@@ -223,7 +223,7 @@ def with_weights(network: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
 def expert_weights(stage: Stage, blueprint: checkpoint.Blueprint) -> dict[str, Tensor]:
     """The weights of an expert of the same kind as the student."""
     found = checkpoint.read_blueprint(stage.verify(checkpoint.CONFIG))
-    same = blueprint.model_copy(update={"steps": found.steps})
+    same = blueprint.model_copy(update={"steps": found.steps, "clusters": found.clusters})
     if found.model_copy(update={"network": blueprint.network}) != same:
         raise ConfigError(f"{stage.path} predicts or is told something else; set student.init to 'scratch'")
     if {**found.network.model_dump(), "size": None} != {**blueprint.network.model_dump(), "size": None}:
