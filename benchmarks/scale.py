@@ -77,7 +77,7 @@ def compare(folder: Path, steps: int) -> dict[str, float]:
     os.environ["ATOLL_RUNS"] = str(folder / "runs")
     seconds = {"local": float("inf"), "ray": float("inf")}
     ray = on_ray.library()
-    ray.init(num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False)
     ray.get(ray.remote(num_cpus=1)(nap).remote(0))  # its first worker process has started
     try:
         for turn in range(2):

@@ -143,6 +143,18 @@ def _s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.Proxy]:
 
 
 @pytest.fixture
+def google(
+    _s3: s3.Proxy, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[s3.Place]:
+    """The same server by Google's protocol: a folder of one's own in its open bucket."""
+    proxy = s3.Google(_s3.backend)
+    for name, value in proxy.environment().items():
+        monkeypatch.setenv(name, value)
+    yield s3.Place(f"gs://{s3.OPEN_BUCKET}/{abs(hash(request.node.nodeid)):x}", proxy)
+    proxy.close()
+
+
+@pytest.fixture
 def store(_s3: s3.Proxy, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s3.Place:
     """A folder of one's own in the bucket, with access to it in the environment, and no faults yet."""
     _s3.reset()

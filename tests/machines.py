@@ -69,3 +69,11 @@ def wait_for(condition, process):
 
 def steps_handed_in(mirror, index):
     return (mirror.store.read_json(f"experts/{index:02d}/state/latest.json") or {"step": 0})["step"]
+
+
+def children(pid):
+    """The processes that a process has started."""
+    listed = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=True
+    )
+    return [int(word) for word in listed.stdout.split()]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +17,8 @@ from pathlib import Path
 KEY, SECRET = "AKATOLLTEST", "sEcReTtHaTmUsTnOtLeAk0123456789"
 READER, READER_SECRET = "AKREADER", "rEaDeRsEcReT0123456789"
 BUCKET = "runs"
+TOKEN, OPEN_BUCKET = "tOkEnThAtMuStNoTlEaK0123456789", "open"
+"""What Google's protocol has instead of keys, and the bucket behind it."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -40,7 +42,7 @@ def environment(port: int, key: str = KEY, secret: str = SECRET) -> dict[str, st
 
 @contextlib.contextmanager
 def server(folder: Path) -> Iterator[int]:
-    """SeaweedFS with one bucket, one user who may everything and one who may read; gives the port."""
+    """SeaweedFS with two users, one of whom may only read, and a bucket that is open; gives the port."""
     actions = ["Admin", "Read", "Write", "List"]
     reading = [f"Read:{BUCKET}", f"List:{BUCKET}"]
     identities = [
@@ -50,8 +52,10 @@ def server(folder: Path) -> Iterator[int]:
             ("reader", READER, READER_SECRET, reading),
         )
     ]
+    open_to_all = [f"Read:{OPEN_BUCKET}", f"Write:{OPEN_BUCKET}", "List"]
+    anonymous = {"name": "anonymous", "actions": open_to_all}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "s3.json").write_text(json.dumps({"identities": identities}))
+    (folder / "s3.json").write_text(json.dumps({"identities": [*identities, anonymous]}))
     master, master_rpc, volume, volume_rpc, filer, filer_rpc, s3, s3_rpc = free_ports(8)
     program = Path(sys.executable).with_name("weed")
     command = [
@@ -86,19 +90,23 @@ def wait_until_it_answers(process: "subprocess.Popen[bytes]", port: int, log: Pa
     from obstore.exceptions import BaseError
     from obstore.store import S3Store
 
-    options = {"endpoint": f"http://127.0.0.1:{port}", "region": "us-east-1"}
-    store = S3Store(
-        BUCKET,
-        access_key_id=KEY,
-        secret_access_key=SECRET,
-        client_options={"allow_http": True},
-        retry_config={"max_retries": 0},
-        **options,
-    )
+    stores = [
+        S3Store(
+            bucket,
+            access_key_id=KEY,
+            secret_access_key=SECRET,
+            client_options={"allow_http": True},
+            retry_config={"max_retries": 0},
+            endpoint=f"http://127.0.0.1:{port}",
+            region="us-east-1",
+        )
+        for bucket in (BUCKET, OPEN_BUCKET)
+    ]
     for _ in range(600):
         assert process.poll() is None, log.read_text()
         with contextlib.suppress(BaseError, OSError):
-            obstore.put(store, "ready", b"")  # makes the bucket as well
+            for store in stores:
+                obstore.put(store, "ready", b"")  # makes the bucket as well
             return
         time.sleep(0.2)
     raise AssertionError(log.read_text())
@@ -155,9 +163,13 @@ class Proxy:
             handler.close_connection = True
             handler.connection.shutdown(socket.SHUT_RDWR)
             return
+        sent = self.translated(handler.headers.items())
+        if sent is None:
+            self.reply(handler, 401, [("Content-Type", "text/plain")], b"Invalid Credentials")
+            return
         connection = http.client.HTTPConnection("127.0.0.1", self.backend, timeout=120)
         connection.putrequest(handler.command, handler.path, skip_host=True, skip_accept_encoding=True)
-        for name, value in handler.headers.items():
+        for name, value in sent:
             connection.putheader(name, value)
         connection.endheaders(body)
         response = connection.getresponse()
@@ -172,6 +184,10 @@ class Proxy:
             data = data[: len(data) // 2]
             headers = [(name, value) for name, value in headers if name.lower() != "content-length"]
         self.reply(handler, response.status, headers, data, cut=due == "truncate")
+
+    def translated(self, headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]] | None:
+        """The headers of a request as the server has to see them; None if it has no business there."""
+        return list(headers)
 
     def reply(
         self,
@@ -197,6 +213,22 @@ class Proxy:
     def close(self) -> None:
         self.httpd.shutdown()
         self.httpd.server_close()
+
+
+class Google(Proxy):
+    """Speaks as Google Cloud Storage does: a token, and generations for conditions; the rest is as in S3."""
+
+    def translated(self, headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]] | None:
+        given = {name.lower(): value for name, value in headers}
+        if given.pop("authorization", "") != f"Bearer {TOKEN}":
+            return None
+        if given.pop("x-goog-if-generation-match", None) == "0":
+            given["if-none-match"] = "*"
+        return [*given.items()]
+
+    def environment(self, token: str = TOKEN) -> dict[str, str]:
+        """What a machine with access has in its environment."""
+        return {"GOOGLE_BASE_URL": f"http://127.0.0.1:{self.port}", "GOOGLE_BEARER_TOKEN": token}
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,25 @@ def run(
     if on not in ENGINES:
         raise errors.ConfigError(f"--on {on}: jobs can run on {', '.join(ENGINES)}")
     opened = _open(recipe, overrides)
+    with _driving(opened):
+        page, written = _run(opened, recipe, overrides, on, start_over, as_json)
+    _tell(
+        as_json, {"run": str(opened.path), "report": str(page), **written}, f"Open {page.resolve().as_uri()}"
+    )
+
+
+def _driving(opened: Any) -> contextlib.AbstractContextManager[None]:
+    """Where the run lives in a store, others are to know that somebody drives it."""
+    if not opened.config.launch.store:
+        return contextlib.nullcontext()
+    from atoll.launch import courier
+
+    return courier.driving(opened)
+
+
+def _run(
+    opened: Any, recipe: Path, overrides: Sequence[str], on: str, start_over: bool, as_json: bool
+) -> tuple[Path, dict[str, Any]]:
     remote = bool(opened.config.launch.store)
     _prepare(opened, recipe, overrides, on, start_over, as_json)
     if start_over and on != "local" and not remote:
@@ -107,10 +126,7 @@ def run(
     if remote:
         mirror.hand_in_folder(out)
         mirror.hand_in_folder(page.parent)
-        mirror.gather_events()
-    _tell(
-        as_json, {"run": str(opened.path), "report": str(page), **written}, f"Open {page.resolve().as_uri()}"
-    )
+    return page, written
 
 
 ENGINES = ("local", "ray", "slurm")

@@ -3,6 +3,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,8 @@ from atoll.config import LaunchConfig
 from atoll.errors import AtollError, Interrupted
 from atoll.launch import local
 from atoll.launch.local import Job
+from atoll.runs import read_json, read_lines
+from tests.machines import children, wait_for
 
 
 @pytest.fixture
@@ -18,8 +22,10 @@ def fake(tmp_path, monkeypatch):
     start = subprocess.Popen
 
     def popen(command, **options):
-        assert command[:3] == [sys.executable, "-m", "atoll"]
-        return start([sys.executable, "-c", textwrap.dedent(command[3])], **options)
+        *call, number, parent, code = command
+        assert call == [sys.executable, "-m", "atoll.launch.tied"]
+        assert (int(number), int(parent)) == (signal.SIGTERM, os.getpid())
+        return start([sys.executable, "-c", textwrap.dedent(code)], **options)
 
     monkeypatch.setattr(subprocess, "Popen", popen)
     monkeypatch.setattr(local, "_gpus", lambda: 0)
@@ -117,3 +123,28 @@ def test_jobs_that_saved_and_stopped_are_not_failures(fake):
 def test_a_killed_job_is_named(fake):
     with pytest.raises(AtollError, match="killed by SIGKILL"):
         local.run_jobs([fake("job", "import os; os.kill(os.getpid(), 9)")], LaunchConfig(), quiet)
+
+
+@pytest.mark.slow
+def test_a_killed_launcher_leaves_no_orphans_and_loses_no_step(prepared, tiny):
+    """Its jobs are asked to save and stop, as if it had asked them itself."""
+    settings = ["expert.steps=5000", "expert.log_every=1", "expert.save_every=5000", "launch.at_once=3"]
+    run = prepared(*settings)
+    sets = [part for text in settings for part in ("--set", text)]
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "atoll", "run", str(tiny), *sets], stderr=subprocess.PIPE, text=True
+    )
+    metrics = run.expert(0).path / "metrics.jsonl"
+    wait_for(lambda: len(read_lines(metrics)) > 3, launcher)
+    experts = children(launcher.pid)
+    assert experts
+    launcher.kill()
+    launcher.communicate()
+    for _ in range(1200):
+        if not any(Path(f"/proc/{pid}").exists() for pid in experts):
+            break
+        time.sleep(0.1)
+    assert not [pid for pid in experts if Path(f"/proc/{pid}").exists()], "orphans"
+    saved = read_json(run.expert(0).path / "state" / "latest.json")["step"]
+    assert saved > 3
+    assert "stopped at step" in (run.path / "experts" / "00.log").read_text()

@@ -13,7 +13,7 @@ from atoll.launch import on_slurm
 from atoll.launch.local import Job
 from atoll.runs import read_json, read_lines
 from atoll.train import jobs
-from tests.machines import wait_for
+from tests.machines import children, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -31,13 +31,6 @@ def job_of(run, index):
     """The process that trains an expert, or 0."""
     found = processes("atoll.launch.tied", f"expert {index} {run.path.parent.parent}")
     return found[0] if found else 0
-
-
-def children(pid):
-    listed = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=True
-    )
-    return [int(word) for word in listed.stdout.split()]
 
 
 def test_submitted_preempted_stopped_and_queued_again(prepared, tiny):

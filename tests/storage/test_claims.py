@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from atoll.errors import Interrupted, StorageError
 from atoll.storage import claims
-from atoll.storage.claims import Claim
+from atoll.storage.claims import Claim, Presence
 from atoll.storage.objects import Store
 
 
@@ -22,6 +23,10 @@ def place(request, tmp_path, told):
         str(tmp_path / "mounted") if request.param == "folder" else request.getfixturevalue("store").address
     )
     return Store(address, tell=lambda kind, **facts: told.append((kind, facts)))
+
+
+GONE = 2**22 + 1
+"""A process id above any that there can be."""
 
 
 def never():
@@ -69,7 +74,12 @@ def test_silence_ends_a_claim_and_is_told(place, told):
     assert heir.number == 2
     assert not dead.beat(), "who wakes up again sees that it has lost"
     assert dead.lost.is_set()
-    assert [(kind, facts["claim"]) for kind, facts in told] == [("claimed", 1), ("lost", 1), ("claimed", 2)]
+    assert [(kind, facts["claim"]) for kind, facts in told] == [
+        ("claimed", 1),
+        ("waiting", 1),
+        ("lost", 1),
+        ("claimed", 2),
+    ]
 
 
 def test_a_beating_claim_is_respected(place):
@@ -83,7 +93,7 @@ def test_a_beating_claim_is_respected(place):
 
 def test_a_dead_process_of_this_machine_is_not_waited_for(place, monkeypatch):
     dead = Claim(place, "router", lease=1000)
-    dead._said["pid"] = 2**22 + 1  # above any process id
+    dead._said["pid"] = GONE
     assert dead.take(never)
     assert Claim(place, "router", lease=1000).take(never)
 
@@ -105,4 +115,66 @@ def test_the_loser_of_a_claim_leaves_it_to_the_winner(place):
 
 def test_without_proc_there_is_no_shortcut(monkeypatch):
     monkeypatch.setattr(claims, "_space", lambda: "")
-    assert not claims._is_free({"space": "", "pid": 2**22 + 1})
+    assert not claims._is_free({"space": "", "pid": GONE})
+
+
+def test_a_claim_outlives_a_store_that_says_no_for_a_while(place, monkeypatch):
+    claim = Claim(place, "router", lease=0.4)
+    assert claim.take(never)
+    answers, write, beats = [StorageError("no"), Interrupted("away")], place.write, threading.Event()
+
+    def refuse(name, data):
+        if answers:
+            raise answers.pop()
+        write(name, data)
+        beats.set()
+
+    monkeypatch.setattr(place, "write", refuse)
+    with claim.kept():
+        assert beats.wait(30), "it went on renewing"
+    assert place.read_json(claim._name)["released"]
+
+
+def driver(place, space=None, pid=None, lease=1000.0):
+    sign = Presence(place, lease)
+    sign._said |= {key: value for key, value in (("space", space), ("pid", pid)) if value}
+    sign.announce()
+    return sign
+
+
+def of_drivers(told):
+    return [(kind, facts["claim"]) for kind, facts in told if facts["what"] == "driver"]
+
+
+def test_a_driver_that_ended_well_is_not_spoken_of(place, told):
+    with driver(place).kept():
+        pass
+    driver(place).look()
+    assert told == []
+
+
+def test_a_driver_that_was_killed_is_told_of_once(place, told):
+    driver(place, pid=GONE)
+    driver(place).look()
+    assert of_drivers(told) == [("lost", 1)]
+
+
+def test_a_driver_elsewhere_is_lost_after_its_silence(place, told):
+    driver(place, space="another machine")
+    next_one = driver(place, lease=1)
+    assert told == [], "too early to say"
+    time.sleep(1.1)
+    next_one.look()
+    next_one.look()
+    assert of_drivers(told) == [("lost", 1)]
+
+
+def test_two_drivers_at_once_are_told_of(place, told):
+    there, here = driver(place, space="another machine"), driver(place)
+    assert of_drivers(told) == [], "it cannot know yet whether the other one lives"
+    for _ in range(2):
+        there.beat()
+        here.beat()
+    assert of_drivers(told) == [("another", 1)]
+    driver(place)
+    assert of_drivers(told) == [("another", 1), ("another", 2)], "a process of this machine is seen at once"

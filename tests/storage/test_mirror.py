@@ -17,6 +17,7 @@ from atoll.storage.mirror import Mirror, keyed
 @pytest.fixture(params=["s3", "folder"])
 def machine(request, tmp_path):
     """A machine of this name, with the run in its own folder and the store that all have in common."""
+    (tmp_path / "mounted").mkdir()
     address = (
         str(tmp_path / "mounted") if request.param == "folder" else request.getfixturevalue("store").address
     )

@@ -4,6 +4,7 @@ import hashlib
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,12 +25,12 @@ def opened(store, told, monkeypatch):
     return Store(store.address, patience=60, tell=lambda kind, **facts: told.append((kind, facts)))
 
 
-@pytest.fixture(params=["s3", "folder"])
+@pytest.fixture(params=["s3", "gs", "folder", "file"])
 def either(request, tmp_path):
-    """A bucket or a mounted folder: the same promises."""
-    if request.param == "folder":
-        return Store(str(tmp_path / "mounted"))
-    return Store(request.getfixturevalue("store").address)
+    """A bucket, of Amazon's or Google's protocol, or a mounted folder: the same promises."""
+    if request.param in ("folder", "file"):
+        return Store(f"{'file://' if request.param == 'file' else ''}{tmp_path / 'mounted'}")
+    return Store(request.getfixturevalue("store" if request.param == "s3" else "google").address)
 
 
 def sha(data):
@@ -38,11 +39,14 @@ def sha(data):
 
 def test_small_files(either):
     assert either.read("a/b.json") is None
+    assert not either.has("a/b.json")
     assert either.read_json("a/b.json") is None
     either.write("a/b.json", b'{"x": 1}')
     either.write("a/b.json", b'{"x": 2}')
     assert either.read_json("a/b.json") == {"x": 2}
+    assert either.has("a/b.json")
     either.write("ab", b"")
+    assert either.read("ab") == b""
     assert {name: size for name, (_, size) in either.names("a").items()} == {"a/b.json": 8}
     either.delete(["a/b.json", "a/never"])
     assert either.names() == {"ab": either.names()["ab"]}
@@ -151,6 +155,15 @@ def test_truncated_json_is_asked_for_again(opened, store, told):
     assert len(told) == 1
 
 
+def test_a_truncated_small_file_is_asked_for_again(opened, store, told):
+    """Lines of events or metrics: nothing in them says how many there should be."""
+    opened.write("events.jsonl", b'{"event": 1}\n{"event": 2}\n')
+    due = ["short"]
+    store.proxy.fault = lambda number, method, path: due.pop() if method == "GET" and due else None
+    assert opened.read("events.jsonl") == b'{"event": 1}\n{"event": 2}\n'
+    assert ["bytes came of" in facts["problem"] for _, facts in told] == [True]
+
+
 def test_a_pull_goes_on_where_it_stopped(opened, store, tmp_path, monkeypatch):
     monkeypatch.setattr(objects, "CHUNK", 10_000)
     data = os.urandom(45_000)
@@ -217,10 +230,20 @@ def environment(monkeypatch, port, **changes):
         monkeypatch.setenv(name, value)
 
 
+def test_waits_grow(store, monkeypatch):
+    """Each about twice the one before, up to the longest; a store that is down is not besieged."""
+    waits = []
+    monkeypatch.setattr(objects, "time", SimpleNamespace(monotonic=time.monotonic, sleep=waits.append))
+    monkeypatch.setattr(objects.random, "uniform", lambda low, high: 1.0)
+    store.proxy.fault = lambda number, method, path: "503" if number < 11 else None
+    assert Store(store.address).read("x") is None
+    assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10, 10])
+
+
 def without_secrets(text):
     assert s3.SECRET not in text and s3.KEY not in text
     assert s3.READER_SECRET not in text and s3.READER not in text
-    assert "wrong-secret" not in text and "Signature=" not in text
+    assert "wrong-secret" not in text and "Signature=" not in text and s3.TOKEN not in text
     assert "\n" not in text
     return text
 
@@ -232,6 +255,31 @@ def test_a_wrong_secret(store, monkeypatch):
     assert "does not accept your key" in without_secrets(str(caught.value))
 
 
+def test_a_wrong_token_of_google(google, monkeypatch):
+    for name, value in google.proxy.environment("wrong-secret").items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(StorageError) as caught:
+        Store(google.address).check()
+    assert "access is not allowed" in without_secrets(str(caught.value))
+
+
+def test_an_absent_bucket_of_google(google):
+    with pytest.raises(StorageError) as caught:
+        Store("gs://nowhere/runs").check()
+    assert "there is no such bucket" in without_secrets(str(caught.value))
+
+
+def test_no_key_at_all(store, monkeypatch):
+    """Neither variables nor a role of the machine, which is asked over the network."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{s3.free_ports(1)[0]}")
+    monkeypatch.setattr(objects, "METADATA", (os.environ["AWS_METADATA_ENDPOINT"],))
+    with pytest.raises(StorageError) as caught:
+        Store(store.address).check()
+    assert "there is no key" in without_secrets(str(caught.value))
+
+
 def test_an_unknown_key(store, monkeypatch):
     environment(monkeypatch, store.proxy.port, key="AKNOBODY")
     with pytest.raises(StorageError) as caught:
@@ -240,7 +288,7 @@ def test_an_unknown_key(store, monkeypatch):
 
 
 def test_an_absent_bucket(store):
-    for action in (Store.check, lambda one: one.read("x"), lambda one: one.names("x")):
+    for action in (Store.check, lambda one: one.read_json("x"), lambda one: one.names("x")):
         with pytest.raises(StorageError) as caught:
             action(Store("s3://nowhere/runs"))
         assert "there is no such bucket" in without_secrets(str(caught.value))
@@ -265,9 +313,27 @@ def test_a_bucket_that_may_only_be_read(store, opened, monkeypatch):
         ("s3://bucket/x?X-Amz-Signature=secret", "must not hold a key"),
         ("ftp://host/x", "is not known"),
         ("s3://", "names no bucket"),
+        ("bucket/runs", "another folder on every machine"),
+        ("file://bucket/runs", "another folder on every machine"),
     ],
 )
 def test_addresses_that_are_refused(address, said):
     with pytest.raises(ConfigError, match=said) as caught:
         Store(address)
     assert "secret" not in str(caught.value)
+
+
+def test_a_mount_that_is_missing_is_not_made(tmp_path):
+    with pytest.raises(StorageError, match="there is no such folder; mount it"):
+        Store(str(tmp_path / "not-mounted" / "run"))
+    assert not (tmp_path / "not-mounted").exists()
+
+
+def test_a_folder_that_may_only_be_read(tmp_path, told):
+    """The kernel's own folders: nobody makes files there, whoever he is."""
+    with pytest.raises(StorageError, match="writing is not allowed"):
+        Store("/sys/atoll")
+    reader = Store("/sys/kernel", tell=lambda kind, **facts: told.append(kind))
+    with pytest.raises(StorageError, match="writing is not allowed"):
+        reader.write("atoll", b"1")
+    assert told == [], "it is no fault that would pass"

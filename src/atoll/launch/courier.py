@@ -15,7 +15,7 @@ from typing import Any
 from atoll.errors import EXIT_RUN_AGAIN, AtollError, ConfigError, Interrupted, RunError
 from atoll.launch import tied
 from atoll.runs import Run, Stage
-from atoll.storage.claims import BEATS, Claim
+from atoll.storage.claims import BEATS, Claim, Presence
 from atoll.storage.mirror import Mirror, trained
 
 logger = logging.getLogger(__name__)
@@ -184,21 +184,45 @@ def _run(mirror: Mirror, job: Errand, arguments: Sequence[str], stop: Callable[[
         start_new_session=True,
     )
     told, due = False, time.monotonic() + interval
-    try:
-        while process.poll() is None:
-            time.sleep(POLL_SECONDS)
-            if stop() and not told:
-                told = True
-                process.terminate()
-            if time.monotonic() >= due and not told:
-                with contextlib.suppress(Interrupted):  # the store is away: the work goes on
-                    _hand_in(mirror, job, ended=False)
-                due = time.monotonic() + interval
-    finally:
-        if process.poll() is None:
+
+    def tell() -> None:
+        nonlocal told
+        if not told:
+            told = True
             process.terminate()
+
+    try:
+        with _asked_at_once(tell):
+            while process.poll() is None:
+                time.sleep(POLL_SECONDS)
+                if stop():
+                    tell()
+                if time.monotonic() >= due and not told:
+                    with contextlib.suppress(Interrupted):  # the store is away: the work goes on
+                        _hand_in(mirror, job, ended=False)
+                    due = time.monotonic() + interval
+    finally:
+        tell()
         process.wait()
     return process.returncode
+
+
+@contextlib.contextmanager
+def _asked_at_once(tell: Callable[[], None]) -> Iterator[None]:
+    """Pass a request to stop on while we are waiting for the store: there may be seconds left to save."""
+
+    def heard(number: int, frame: Any) -> None:
+        tell()
+        before[number](number, frame)
+
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        for number in before:
+            signal.signal(number, heard)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -213,6 +237,27 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def driving(run: Run) -> Iterator[None]:
+    """Leave word in the store that the run is driven from here; at the end, the events of all are one file.
+
+    A driver that was killed is told of by the next one, and so is one that is at work at the same time.
+    """
+    mirror = Mirror.of(run)
+    mirror.store.check()
+    sign = Presence(mirror.store, run.config.launch.lease)
+    sign.announce()
+    try:
+        with sign.kept():
+            yield
+            sign.look()
+    except BaseException:
+        with contextlib.suppress(AtollError, Interrupted):
+            mirror.gather_events()
+        raise
+    mirror.gather_events()
 
 
 def look(run: Run) -> None:

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import IO
 
 from atoll.config import LaunchConfig
 from atoll.errors import EXIT_RUN_AGAIN, AtollError, Interrupted
+from atoll.launch import tied
 from atoll.runs import read_lines
 
 POLL_SECONDS = 0.2
@@ -110,8 +110,9 @@ def _start(job: Job, slot: int, threads: int, devices: int) -> None:
     job.slot = slot
     job.log = job.log_path.open("wb")
     # A session of its own: Ctrl-C reaches the launcher alone, which then asks each job once, in order.
+    # Should it be killed itself, each job is asked by the system.
     job.process = subprocess.Popen(
-        [sys.executable, "-m", "atoll", *job.command],
+        tied.command(job.command, signal.SIGTERM),
         stdout=job.log,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,

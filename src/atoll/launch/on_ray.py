@@ -112,7 +112,8 @@ def resources(run: Run, name: str, cluster: Mapping[str, float]) -> dict[str, An
     if not gpus:  # on a GPU it is the GPU's memory that counts, and Ray does not know that
         contents = run.data.contents if run.data.done else None
         counted = plan(run.config, contents)["jobs"]
-        needs["memory"] = int(counted.get(name, counted["expert 0"])["memory_bytes"]["total"])
+        stages = ("student", "few-step") if name == "student" else (name,)
+        needs["memory"] = int(max(counted[one]["memory_bytes"]["total"] for one in stages if one in counted))
     return needs
 
 

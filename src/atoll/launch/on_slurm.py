@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -119,7 +120,7 @@ def open_executor(run: Run) -> Any:
         time=launch.minutes,
         signal_delay_s=launch.grace,
         cpus_per_task=launch.threads or 1,
-        **({"gpus_per_node": int(launch.gpus)} if launch.gpus else {}),
+        **({"gpus_per_node": math.ceil(launch.gpus)} if launch.gpus else {}),
         additional_parameters={"requeue": True, **options},
     )
     return executor

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.config import RunConfig
+from atoll.errors import AtollError
 from atoll.launch.on_ray import connected, library, scratch_folder
 from atoll.runs import Run
 from atoll.storage.claims import Claim
@@ -80,7 +81,7 @@ def _claimed(mirror: Mirror | None, what: str, run: Run) -> Iterator[bool]:
         yield True
         return
     claim = Claim(mirror.store, what, run.config.launch.lease)
-    if not claim.take(lambda: mirror.store.read(f"{what}/done.json") is not None):
+    if not claim.take(lambda: mirror.store.has(f"{what}/done.json")):
         yield False
         return
     with claim.kept():
@@ -133,6 +134,10 @@ def _on_all_machines(run: Run, command: str, shares: Sequence[Any]) -> None:
                 pass
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
+        except ray.exceptions.RayError as error:
+            raise AtollError(
+                f"{command}: a machine was lost too often ({type(error).__name__}); run the command again"
+            ) from None
         finally:
             for one in helpers:
                 ray.kill(one)

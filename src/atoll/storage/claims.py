@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from atoll.errors import AtollError, Interrupted
 from atoll.storage.objects import Store
 
 logger = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class Claim:
             if (number, holder) != seen:
                 if seen is None and not _is_free(holder):
                     logger.info("%s is worked on by %s; waiting for it", self.what, holder.get("host"))
+                    self.store.tell("waiting", what=self.what, host=holder.get("host"), claim=number)
                 seen, since = (number, holder), time.monotonic()
             free = _is_free(holder)
             if free or time.monotonic() - since >= self.lease:
@@ -88,9 +90,11 @@ class Claim:
 
         def renew() -> None:
             while not ended.wait(self.lease / BEATS):
-                if not self.beat():
-                    self.store.tell("claim_lost", what=self.what, claim=self.number)
-                    return
+                # A store that is away or says no has been told of; it may come back before others take over.
+                with contextlib.suppress(AtollError, Interrupted):
+                    if not self.beat():
+                        self.store.tell("claim_lost", what=self.what, claim=self.number)
+                        return
 
         thread = threading.Thread(target=renew, name="atoll-claim", daemon=True)
         thread.start()
@@ -100,7 +104,54 @@ class Claim:
             ended.set()
             thread.join()
             if not self.lost.is_set():
-                self.store.write(self._name, json.dumps({**self._said, "released": True}).encode())
+                with contextlib.suppress(AtollError, Interrupted):  # then silence gives it back
+                    self.store.write(self._name, json.dumps({**self._said, "released": True}).encode())
+
+
+class Presence(Claim):
+    """That a run is driven from here: no right, only a sign of life; others that are found are told of."""
+
+    def __init__(self, store: Store, lease: float) -> None:
+        super().__init__(store, "driver", lease)
+        self._others: dict[str, tuple[dict[str, Any], float]] = {}
+        self._met: set[str] = set()
+
+    def announce(self) -> None:
+        """Leave the sign, and look for those of others who have not said that they are through."""
+        names = sorted(self.store.names(self.folder))
+        for name in names:
+            holder = self.store.read_json(name) or {}
+            if not holder.get("released"):
+                self._others[name] = holder, time.monotonic()
+        number = int(Path(names[-1]).stem) + 1 if names else 1
+        while not self._create(number):
+            number += 1
+        self.look()
+
+    def beat(self) -> bool:
+        """Say that we live, and see who else does."""
+        self._said["beat"] += 1
+        self.store.write(self._name, json.dumps(self._said).encode())
+        self.look()
+        return True
+
+    def look(self) -> None:
+        """Tell of each other driver once that it is at work as well, or that it was lost."""
+        for name, (before, since) in [*self._others.items()]:
+            now = self.store.read_json(name) or {}
+            lives = _lives(now)
+            silent = now == before and time.monotonic() - since >= self.lease
+            if now.get("released"):
+                del self._others[name]
+            elif lives is False or (lives is None and silent):
+                self.store.tell("lost", what=self.what, host=now.get("host"), claim=int(Path(name).stem))
+                self.store.write(name, json.dumps({**now, "released": True}).encode())
+                del self._others[name]
+            elif (lives or now != before) and name not in self._met:
+                self._met.add(name)
+                self.store.tell("another", what=self.what, host=now.get("host"), claim=int(Path(name).stem))
+            if name in self._others and now != before:
+                self._others[name] = now, time.monotonic()
 
 
 def _here() -> dict[str, Any]:
@@ -118,13 +169,17 @@ def _space() -> str:
 
 def _is_free(holder: dict[str, Any]) -> bool:
     """Whether nobody holds the claim: there is none, it was given back, or its process is gone from here."""
-    if not holder or holder.get("released"):
-        return True
-    if holder.get("space") and holder["space"] == _space():
-        try:
-            os.kill(holder["pid"], 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            return False
-    return False
+    return not holder or bool(holder.get("released")) or _lives(holder) is False
+
+
+def _lives(holder: dict[str, Any]) -> bool | None:
+    """Whether the process of a holder is there; None if it is one of another machine."""
+    if not holder.get("space") or holder["space"] != _space():
+        return None
+    try:
+        os.kill(holder["pid"], 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -76,7 +76,7 @@ class Mirror:
 
     def is_done(self, stage: Stage) -> bool:
         """Whether the stage is finished in the store."""
-        return self.store.read(f"{self.name(stage)}/{DONE}") is not None
+        return self.store.has(f"{self.name(stage)}/{DONE}")
 
     def fetch_record(self, stage: Stage) -> bool:
         """`done.json` alone, which says what a stage is; False if it is not finished."""

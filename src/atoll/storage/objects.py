@@ -1,6 +1,7 @@
 """Files in an object store: pulled with their hashes checked, pushed whole, created at most once."""
 
 import contextlib
+import errno
 import fcntl
 import functools
 import json
@@ -31,6 +32,11 @@ CHUNK = 8 * 2**20
 MOST_PARTS = 9000
 """Of a multipart upload; S3 allows 10,000."""
 HASH_TRIES = 5
+READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
+"""Where cloud machines tell their roles."""
+ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "GOOGLE_BASE_URL")
+"""Environment variables with the address of a server of one's own."""
 KINDS = {
     "Connect": "no connection",
     "Timeout": "no answer in time",
@@ -57,6 +63,7 @@ class Store:
     ) -> None:
         self.address = check_address(address)
         self.patience, self.tell = patience, tell
+        self._answered = False
         self._obstore = _library()
         self._once = _connect(self.address, retries=0)
         self._multipart = None if "://" not in self.address else _connect(self.address, retries=10)
@@ -66,10 +73,21 @@ class Store:
         """Say at once what is wrong with address or access."""
         self._patiently("list", "", lambda: next(iter(self._obstore.list(self._once, chunk_size=1)), None))
 
-    def read(self, name: str) -> bytes | None:
-        """A small file, or None where there is none."""
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
         try:
-            return self._patiently("get", name, lambda: bytes(self._obstore.get(self._once, name).bytes()))
+            self._size(name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def read(self, name: str) -> bytes | None:
+        """A small file, or None where there is none; as much of it as there was when we asked."""
+        try:
+            size = self._size(name)
+            if not size:  # there is no range of nothing
+                return b""
+            return self._patiently("get", name, lambda: self._range(name, 0, size))
         except FileNotFoundError:
             return None
 
@@ -128,7 +146,7 @@ class Store:
         """A file of any size; it appears whole or not at all, and what is there already is not sent again."""
         size = path.stat().st_size
         with contextlib.suppress(FileNotFoundError):
-            if self._patiently("head", name, lambda: self._obstore.head(self._once, name))["size"] == size:
+            if self._size(name) == size:
                 return
         if size <= CHUNK or self._multipart is None:
             self._patiently(
@@ -161,7 +179,7 @@ class Store:
 
     def _fetch(self, name: str, file: Any, partial: Path, sha256: str) -> None:
         for _ in range(HASH_TRIES):
-            size = self._patiently("head", name, lambda: self._obstore.head(self._once, name))["size"]
+            size = self._size(name)
             if file.tell() > size:
                 file.truncate(0)
             while (position := os.fstat(file.fileno()).st_size) < size:
@@ -176,6 +194,9 @@ class Store:
             f"{self.address}/{name} is damaged (sha256 differs); remove its stage there and run again"
         )
 
+    def _size(self, name: str) -> int:
+        return int(self._patiently("head", name, lambda: self._obstore.head(self._once, name))["size"])
+
     def _range(self, name: str, start: int, end: int) -> bytes:
         raw = bytes(self._obstore.get_range(self._once, name, start=start, end=end))
         if len(raw) != end - start:
@@ -187,13 +208,16 @@ class Store:
         while True:
             tries += 1
             try:
-                return action()
+                answer = action()
+                self._answered = True
+                return answer
             except (FileNotFoundError, self._obstore.exceptions.AlreadyExistsError) as error:
                 if "NoSuchBucket" in str(error):
                     raise self._refusal(operation, error) from None
                 raise
             except (self._obstore.exceptions.BaseError, OSError, Truncated) as error:
-                if _is_final(error):
+                # A role may be away for a moment; where none has ever been there is none.
+                if _is_final(error) or (not self._answered and _asks_the_machine(str(error))):
                     raise self._refusal(operation, error) from None
                 problem = _problem(error)
             self.tell("store_fault", operation=operation, name=name, problem=problem, tries=tries)
@@ -209,6 +233,12 @@ class Store:
     def _refusal(self, operation: str, error: Exception) -> StorageError:
         """What is wrong, in our own words."""
         text = str(error)
+        if _asks_the_machine(text):
+            return StorageError(
+                f"{self.address}: there is no key, neither in environment variables nor by the machine's role"
+            )
+        if _errno(text) in READ_ONLY:
+            return StorageError(f"{self.address}: writing is not allowed; get a folder that you may write to")
         if "NoSuchBucket" in text or (operation == "list" and _status(text) == 404):
             return StorageError(f"{self.address}: there is no such bucket; create it or correct launch.store")
         if re.search(r"SignatureDoesNotMatch|InvalidAccessKeyId|InvalidToken|ExpiredToken", text):
@@ -230,10 +260,13 @@ class Store:
 def check_address(address: str) -> str:
     """An address without credentials, of a kind that is known; a folder becomes absolute."""
     scheme, found, rest = address.partition("://")
-    if not found:
-        return str(Path(address).expanduser().resolve())
-    if scheme == "file":
-        return str(Path(rest).resolve())
+    if not found or scheme == "file":
+        folder = Path(rest if found else address).expanduser()
+        if not folder.is_absolute():
+            raise ConfigError(
+                f"launch.store '{address}' means another folder on every machine; give all of its path"
+            )
+        return str(folder.resolve())
     if scheme not in SCHEMES:
         raise ConfigError(f"launch.store '{scheme}://…' is not known; use s3://, gs://, az:// or a folder")
     if "@" in rest or "?" in rest:
@@ -264,15 +297,30 @@ def _connect(address: str, retries: int) -> Any:
     from obstore import store  # noqa: PLC0415
 
     if "://" not in address:
-        return store.LocalStore(prefix=address, mkdir=True)
+        return store.LocalStore(prefix=_folder(Path(address)))
     patience: Any = {"max_retries": retries, "retry_timeout": timedelta(minutes=3)}
     # A server of one's own is often reached without encryption; whoever writes http:// means it.
-    plain = os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", "")).startswith("http://")
+    plain = any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS)
     options: Any = {"timeout": "120s", "connect_timeout": "10s", "allow_http": plain}
     try:
         return store.from_url(address, retry_config=patience, client_options=options)
     except Exception as error:  # the library's words may hold a key
         raise ConfigError(f"launch.store '{address}' cannot be used ({type(error).__name__})") from None
+
+
+def _folder(path: Path) -> Path:
+    """A run's folder in a folder that must be there: a mount that is missing is not made on this disk."""
+    if not path.parent.is_dir():
+        raise StorageError(f"{path.parent}: there is no such folder; mount it or correct launch.store")
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        if error.errno in READ_ONLY:
+            raise StorageError(
+                f"{path.parent}: writing is not allowed; get a folder that you may write to"
+            ) from None
+        raise
+    return path
 
 
 def _is(path: Path, sha256: str) -> bool:
@@ -291,7 +339,19 @@ def _is_final(error: Exception) -> bool:
         return True
     if "builder error" in str(error):  # of the request, from an address that makes no sense
         return True
+    if _errno(str(error)) in READ_ONLY:
+        return True
     return status is not None and 400 <= status < 500 and status not in (408, 409, 425, 429)
+
+
+def _asks_the_machine(text: str) -> bool:
+    """Whether a cloud machine was asked for its role, in vain: the last that is tried for a key."""
+    return any(place in text for place in METADATA)
+
+
+def _errno(text: str) -> int | None:
+    found = re.search(r"os error (\d+)", text)
+    return int(found[1]) if found else None
 
 
 def _problem(error: Exception) -> str:
@@ -301,8 +361,8 @@ def _problem(error: Exception) -> str:
         return text
     if (status := _status(text)) is not None:
         return f"HTTP {status}"
-    if found := re.search(r"os error (\d+)", text):
-        return os.strerror(int(found[1]))
+    if (number := _errno(text)) is not None:
+        return os.strerror(number)
     found = re.search(r"kind: (\w+)", text)
     return KINDS.get(found[1], found[1]) if found else type(error).__name__
 
