@@ -36,7 +36,7 @@ def write_report(run: Run, samples: Path) -> Path:
     page = template("report.html.j2").render(
         name=run.config.name,
         widest=max(shares + made),
-        grid=_embedded(samples / "grid.png"),
+        grid=embedded(samples / "grid.png"),
         marked=any(max(row) < 1 for row in record["shares"]),
         has_router=run.router.done,
         numbers=_numbers(run),
@@ -47,7 +47,7 @@ def write_report(run: Run, samples: Path) -> Path:
                 "rows": sizes[index],
                 "share": shares[index],
                 "made": made[index],
-                "gallery": _embedded(_gallery(run, index)),
+                "gallery": embedded(_gallery(run, index)),
                 "loss": _last_loss(run.expert(index).path),
             }
             for index in range(clusters)
@@ -84,7 +84,7 @@ def _gallery(run: Run, index: int) -> Path:
     return run.partition.path / f"gallery-{index:02d}.png"
 
 
-def _embedded(path: Path) -> str | None:
+def embedded(path: Path) -> str | None:
     """A picture as a data address; None where there is none, as for samples that are not pictures."""
     if not path.is_file():
         return None
@@ -233,7 +233,7 @@ def _numbers(run: Run) -> list[tuple[str, str]]:
         (f"{sum(run.partition.contents['sizes']):,}", "real samples"),
         (str(clusters), "experts" if clusters > 1 else "model"),
         (f"{trained:,}", "training samples in all"),
-        (_duration(seconds), "of training, jobs added up"),
+        (duration(seconds), "of training, jobs added up"),
     ]
 
 
@@ -246,7 +246,8 @@ def _seconds(lines: Sequence[Mapping[str, Any]]) -> float:
     return seconds * lines[-1]["step"] / max(1, steps)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds as a person says them."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
@@ -278,7 +279,7 @@ def _facts(run: Run, used: str) -> list[tuple[str, str]]:
         *_distilled(run),
         ("sampled with", f"{how.solver}, {how.steps} steps, {used}, guidance {how.guidance:g}"),
         ("seeds", f"{config.seed} of training, {how.seed} of sampling"),
-        ("finished jobs", ", ".join(_duration(_seconds(lines)) for lines in _metrics(run))),
+        ("finished jobs", ", ".join(duration(_seconds(lines)) for lines in _metrics(run))),
     ]
     return facts + made_with()
 

@@ -38,11 +38,13 @@ def shares(found: Tensor, real: Tensor, resamples: int) -> dict[str, Any]:
     groups = len(real)
     counts = torch.bincount(found, minlength=groups).double()
 
-    def apart(chosen: Tensor) -> float:
-        return distances.divergence(torch.bincount(found[chosen], minlength=groups), real)
-
     return {
         "samples": (counts / counts.sum()).tolist(),
         "data": (real.double() / real.sum()).tolist(),
-        "divergence": bootstrap(len(found), apart, resamples).facts(),
+        "divergence": bootstrap(len(found), lambda chosen: apart(found[chosen], real), resamples).facts(),
     }
+
+
+def apart(found: Tensor, real: Tensor) -> float:
+    """The divergence of the groups of some samples from those of the data."""
+    return distances.divergence(torch.bincount(found, minlength=len(real)), real)

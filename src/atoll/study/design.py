@@ -15,7 +15,7 @@ from atoll.errors import ConfigError
 from atoll.runs import digest
 
 CLUSTERS, STRATEGY, SEED, BUDGET = "partition.clusters", "sample.strategy", "seed", "budget"
-START = "start"
+START, GUIDANCE = "start", "sample.guidance"
 OF_ENSEMBLES = ("partition.", "router.", STRATEGY, START, "sample.temperature", "expert.override")
 """Axes that say something of experts and router only: the monolith is the same along them."""
 OF_TRAINING = ("seed", "data", "encode", "partition", "condition", "expert", "router")
@@ -240,6 +240,7 @@ def _within_budget(
     config = validate({**tree, "name": "cell"}, str(study.path))
     if config.condition.kind == "none":  # there is nothing to guide by
         config = config.model_copy(update={"sample": config.sample.model_copy(update={"guidance": 1.0})})
+        point = {key: 1.0 if key == GUIDANCE else value for key, value in point.items()}
     share, samples = study.config.budget.router, point[BUDGET]
     costs = plan.plan(config, data)["jobs"]
     forward = costs["expert 0"]["forward_flops_per_sample"]
@@ -261,9 +262,8 @@ def _within_budget(
             f"study {study.config.name}: a budget of {samples} samples leaves no step for {clusters} experts"
         )
     changes["expert"] = config.expert.model_copy(update={"steps": steps})
-    if (
-        config.expert.batch_of == "monolith"
-    ):  # the same training has the same name, however its batch was said
+    if config.expert.batch_of == "monolith":
+        # The same training has the same name, however its batch was said.
         own = {"batch": config.expert.batch // clusters, "batch_of": "expert"}
         changes["expert"] = changes["expert"].model_copy(update=own)
     if start is not None:  # by name: where it lies says nothing of what it is
