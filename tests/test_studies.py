@@ -27,4 +27,3 @@ def test_students_cost_what_is_said_of_them():
     assert spent["student at a third"] == pytest.approx(spent["monolith"] / 3)
     assert spent["student at as much"] == pytest.approx(spent["monolith"])
     assert spent["experts"] == pytest.approx(spent["monolith"]), "with their common start"
-    assert spent["monolith, its best batch"] == spent["monolith"]

@@ -1,5 +1,6 @@
 """A study in pictures: distance against training FLOPs, number of experts, and inference FLOPs."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from atoll.study.tables import heading, names, said, word_columns
 
 Row = Mapping[str, Any]
 INK, SEA = "#1c2833", "#0b6e8a"
+TITLE = 36
+"""Characters of a title before it is broken: what is wider leaves no room for the picture."""
 
 
 def plots(lines: Sequence[Row], distance: str) -> dict[str, str]:
@@ -28,7 +31,7 @@ def plots(lines: Sequence[Row], distance: str) -> dict[str, str]:
 
 def _distances(lines: Sequence[Row], distance: str) -> str:
     """Every line of the table: its mean and interval, each seed a dot; what the data's halves give dashed."""
-    titles = [title(line, lines) for line in lines]
+    titles = [textwrap.fill(title(line, lines), TITLE) for line in lines]
 
     def draw(axes: Any) -> None:
         for place, line in enumerate(lines):
@@ -48,7 +51,8 @@ def _distances(lines: Sequence[Row], distance: str) -> str:
         axes.set(xlabel=distance, xlim=(0, None), ylim=(len(lines) - 0.5, -0.5))
         axes.grid(axis="x", lw=0.4, alpha=0.5)
 
-    return drawn(draw, (6.4, 1.0 + 0.3 * len(lines)))
+    tallest = max(text.count("\n") + 1 for text in titles)
+    return drawn(draw, (6.4, 1.0 + (0.12 + 0.18 * tallest) * len(lines)))
 
 
 def title(line: Row, lines: Sequence[Row]) -> str:

@@ -180,7 +180,10 @@ def _on_trajectories(run: Run, blueprint: checkpoint.Blueprint, before: Stage | 
         start, end = (t * few.grid).round().long(), (r * few.grid).round().long()
         x_t, x_r = way[few.grid - start, own], way[few.grid - end, own]
         predicted = model(x_t, t, conditions.take(told, own), r)
-        return maps.distillation_loss(predicted.float(), maps.along(x_t, t, x_r, r))
+        found = maps.distillation_loss(predicted.float(), maps.along(x_t, t, x_r, r))
+        # Long steps have large losses, short ones are asked more often. Where each step ends is no matter of
+        # chance, so that weights pull to no side.
+        return maps.weighed(found, 1.0 if few.power is None else few.power, few.floor)
 
     return loss
 
