@@ -78,7 +78,7 @@ def test_lessons_come_one_after_the_other(pupil):
 
 
 def test_the_first_loss_of_trajectories_by_hand(pupil):
-    """Sixteen pairs on two trajectories of four steps of the dense student, of order two; large losses less."""
+    """Sixteen pairs on two trajectories of four steps of the dense student; large losses count less."""
     run = pupil(floor=0.5)
     few_step.few_step(run)
     dense = network_of(run.student)
