@@ -97,3 +97,16 @@ def test_pictures_are_drawn_where_there_is_something_to_see():
     _, picture = plots.plots(tables.groups(budgets), "distance").values()
     assert "training FLOPs, router included" in picture
     assert picture.startswith("<svg")
+
+
+def test_values_of_axes_are_said_without_brackets():
+    assert tables.said([]) == "none"
+    assert tables.said([{"clusters": [0], "path": "cosine"}]) == "clusters: 0, path: cosine"
+    assert tables.said(12_500) == "12,500"
+    assert tables.said(None) == ""
+
+
+def test_lines_of_fewer_seeds_are_told_apart():
+    note = tables.of_lines(tables.groups([*TWO_SEEDS, row(9.0, strategy="top-1")]), "distance").note
+    assert "Mean over 1 to 2 seeds" in note
+    assert "where there is one seed yet" in note

@@ -38,10 +38,11 @@ def shares(found: Tensor, real: Tensor, resamples: int) -> dict[str, Any]:
     groups = len(real)
     counts = torch.bincount(found, minlength=groups).double()
 
+    found_apart = bootstrap(len(found), lambda chosen: apart(found[chosen], real), resamples)
     return {
         "samples": (counts / counts.sum()).tolist(),
         "data": (real.double() / real.sum()).tolist(),
-        "divergence": bootstrap(len(found), lambda chosen: apart(found[chosen], real), resamples).facts(),
+        "divergence": found_apart._replace(low=max(0.0, found_apart.low)).facts(),
     }
 
 

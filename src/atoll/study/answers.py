@@ -8,7 +8,7 @@ from typing import Any
 
 from atoll.evaluate.intervals import over_repetitions
 from atoll.evaluate.routing import predicts
-from atoll.study.design import BUDGET, SEED
+from atoll.study.design import BUDGET, CLUSTERS, SEED, STRATEGY
 from atoll.study.tables import Row, Table, distance_of, heading, names, spread
 
 HARMLESS = 0.01
@@ -83,7 +83,10 @@ def _beside(row: Row) -> tuple[tuple[str, str], ...]:
 
 def said_reached(found: Row) -> str:
     """One of them as a sentence."""
-    name = ", ".join(f"{heading(k)} {v}" for k, v in found["values"].items()) or "experts"
+    known = {key: value for key, value in found["values"].items() if key not in (CLUSTERS, STRATEGY)}
+    name = f"{found['values'].get(CLUSTERS, 'several')} experts"
+    name += f", {found['values'][STRATEGY]}" if STRATEGY in found["values"] else ""
+    name += "".join(f", {heading(key)} {value}" for key, value in known.items())
     seeds, share = len(found["each"]), found["share"]
     goal = f"{name}: the monolith's final distance of {found['goal']['value']:.2f} is reached "
     if share is None:

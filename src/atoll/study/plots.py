@@ -10,9 +10,9 @@ from atoll.study.design import BUDGET, CLUSTERS
 from atoll.study.tables import heading, names, said, word_columns
 
 Row = Mapping[str, Any]
+WRAPPED = 36
+"""Letters of a title in one row."""
 INK, SEA = "#1c2833", "#0b6e8a"
-TITLE = 36
-"""Characters of a title before it is broken: what is wider leaves no room for the picture."""
 
 
 def plots(lines: Sequence[Row], distance: str) -> dict[str, str]:
@@ -31,7 +31,8 @@ def plots(lines: Sequence[Row], distance: str) -> dict[str, str]:
 
 def _distances(lines: Sequence[Row], distance: str) -> str:
     """Every line of the table: its mean and interval, each seed a dot; what the data's halves give dashed."""
-    titles = [textwrap.fill(title(line, lines), TITLE) for line in lines]
+    titles = ["\n".join(textwrap.wrap(title(line, lines), WRAPPED)) for line in lines]
+    rows = sum(1 + text.count("\n") for text in titles)
 
     def draw(axes: Any) -> None:
         for place, line in enumerate(lines):
@@ -51,15 +52,18 @@ def _distances(lines: Sequence[Row], distance: str) -> str:
         axes.set(xlabel=distance, xlim=(0, None), ylim=(len(lines) - 0.5, -0.5))
         axes.grid(axis="x", lw=0.4, alpha=0.5)
 
-    tallest = max(text.count("\n") + 1 for text in titles)
-    return drawn(draw, (6.4, 1.0 + (0.12 + 0.18 * tallest) * len(lines)))
+    return drawn(draw, (6.4, 1.0 + 0.3 * rows))
 
 
 def title(line: Row, lines: Sequence[Row]) -> str:
     """A line of the table in a few words."""
     keys = [key for key in word_columns(lines) if key != CLUSTERS and key in line["values"]]
     who = "monolith" if line["monolith"] else f"{line['values'].get(CLUSTERS)} experts, {line['strategy']}"
-    return ", ".join([who, *(f"{heading(key)} {said(line['values'][key])}" for key in keys)])
+    return ", ".join([who, *(_value(key, line["values"][key]) for key in keys)])
+
+
+def _value(key: str, value: Any) -> str:
+    return f"{said(value)} samples" if key == BUDGET else f"{heading(key)} {said(value)}"
 
 
 def _across(line: Row, key: str) -> float:
@@ -74,7 +78,7 @@ def _plot(lines: Sequence[Row], across: str, label: str, axis: str, distance: st
                 [line["distance"]["value"] for line in curve],
                 yerr=[_half(line) for line in curve],
                 color=INK if name.startswith("monolith") else PALETTE[number % len(PALETTE)],
-                label=name,
+                label="\n".join(textwrap.wrap(name, WRAPPED)),
                 **{"marker": "o", "ms": 4, "lw": 1.3, "capsize": 2, "elinewidth": 0.8},
             )
         axes.set(xlabel=label, ylabel=distance, xscale="log", ylim=(0, None))

@@ -9,7 +9,7 @@ from atoll import report
 from atoll.runs import read_json, replacing, write_json
 from atoll.study import answers, plots, tables
 from atoll.study.cells import Workshop
-from atoll.study.design import CLUSTERS, Cell
+from atoll.study.design import Cell
 
 
 def collect(shop: Workshop, cells: Sequence[Cell]) -> list[dict[str, Any]]:
@@ -50,19 +50,26 @@ def write(shop: Workshop, cells: Sequence[Cell]) -> dict[str, Any]:
     written = {**found, "lines": lines, "rows": rows, "routing": examined}
     write_json(shop.folder / "study.json", written)
     _write(shop.folder / "study.csv", tables.comma_separated(rows))
-    _write(shop.folder / "study.md", markdown(config.name, config.question, rows, distance, examined))
+    _write(
+        shop.folder / "study.md", markdown(config.name, config.question, rows, distance, examined, len(cells))
+    )
     pictures = plots.plots(lines, distance)
     for name, picture in pictures.items():
         _write(shop.folder / f"{name}.svg", picture)
     if lines:
-        text = _page(shop, rows, lines, distance, examined, pictures)
+        text = _page(shop, rows, lines, distance, examined, pictures, len(cells))
         _write(shop.folder / "report.html", text)
         found["report"] = str(shop.folder / "report.html")
     return found
 
 
 def markdown(
-    name: str, question: str, rows: Sequence[tables.Row], distance: str, examined: Sequence[tables.Row] = ()
+    name: str,
+    question: str,
+    rows: Sequence[tables.Row],
+    distance: str,
+    examined: Sequence[tables.Row],
+    cells: int,
 ) -> str:
     """All tables of a study."""
     lines = tables.groups(rows)
@@ -72,6 +79,7 @@ def markdown(
     parts = [
         f"# {name}",
         question,
+        f"{len(rows)} of {cells} cells are finished." if len(rows) < cells else "",
         tables.written(table),
         table.note,
         "\n".join(f"- {answers.said_reached(each)}" for each in answers.reached(rows)),
@@ -90,6 +98,7 @@ def _page(
     distance: str,
     examined: Sequence[tables.Row],
     pictures: Mapping[str, str],
+    cells: int,
 ) -> str:
     """The page of a study."""
     config, table = shop.study.config, tables.of_lines(lines, distance)
@@ -104,9 +113,9 @@ def _page(
     return report.template("study.html.j2").render(
         name=config.name,
         question=config.question,
-        answer=_answer(best, distance),
+        answer=_answer(best, lines, distance),
         numbers=[
-            (str(len(rows)), "cells"),
+            (str(len(rows)) if len(rows) == cells else f"{len(rows)} of {cells}", "cells"),
             (str(len(seconds)), "distinct trainings"),
             (report.duration(sum(seconds.values())), "of training, added up"),
             (f"{rows[0]['num']:,}", "samples judged in each cell"),
@@ -166,17 +175,16 @@ def _by_time(examined: Sequence[tables.Row]) -> dict[str, Any] | None:
     return {"foretold": answers.foretold(examined), "times": tables.by_time(examined), "plots": drawings}
 
 
-def _answer(best: dict[str, Any] | None, distance: str) -> str:
+def _answer(best: dict[str, Any] | None, lines: Sequence[tables.Row], distance: str) -> str:
     """The study in a sentence."""
     if best is None:
         return ""
-    clusters, change = best["values"].get(CLUSTERS), best["change"]["value"]
     mean = f"mean over {best['seeds']} seeds" if best["seeds"] > 1 else "one seed"
-    how = f"{clusters} experts sampled {best['strategy']} ({mean})"
-    if change >= 0:
+    how = f"{plots.title({**best, 'monolith': False}, lines)} ({mean})"
+    if best["change"]["value"] >= 0:
         return f"No ensemble is nearer to the data than its monolith. Nearest, by {distance}: {how}."
-    said = tables.percent({key: best["change"][key] for key in ("value", "low", "high")})
-    return f"At best, {said} in {distance} against the monolith: {how}, {tables.spread(best['distance'])}."
+    change = tables.percent(best["change"])
+    return f"At best, {distance} {change} against the monolith: {how}, {tables.spread(best['distance'])}."
 
 
 def _examined(shop: Workshop, cells: Sequence[Cell]) -> list[dict[str, Any]]:

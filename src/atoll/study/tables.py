@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -120,10 +121,13 @@ def of_lines(lines: Sequence[Row], distance: str) -> Table:
         cells += [spread(line[key], 3) for key in ("precision", "recall")]
         cells += ["" if line["classes"] is None else f"{line['classes']:.4f}", f"{line['copies']:.2%}"]
         body.append(cells)
-    seeds, num = max(line["seeds"] for line in lines), lines[0]["num"]
+    counts = sorted({line["seeds"] for line in lines})
+    seeds, num = counts[-1], lines[0]["num"]
     floor = sum(line["floor"] for line in lines) / len(lines)
     if seeds > 1:
-        interval = f"Mean over {seeds} seeds with the 95 % interval of Student's t"
+        many = " to ".join(map(str, dict.fromkeys((counts[0], seeds))))
+        interval = f"Mean over {many} seeds with the 95 % interval of Student's t"
+        interval += "" if counts[0] > 1 else ", and the bootstrap's where there is one seed yet"
     else:
         interval = "One seed, with the 95 % bootstrap interval, which knows nothing of other seeds"
     note = (
@@ -162,9 +166,11 @@ def percent(number: Mapping[str, Any] | None) -> str:
 
 
 def said(value: Any) -> str:
-    """A value of an axis."""
+    """A value of an axis; lists and tables without their brackets."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
+    if isinstance(value, (list, dict)):
+        return re.sub(r"[\[\]{}\"]", "", json.dumps(value)) or "none"
     return "" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
