@@ -2,8 +2,8 @@
 
 import json
 import math
-from typing import Any
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
