@@ -220,6 +220,22 @@ def test_events_of_all_machines_come_together_once(machine):
     assert len((a.store.read("events.jsonl") or b"").splitlines()) == 2
 
 
+def test_what_goes_wrong_while_events_are_gathered_is_among_them(store, tmp_path):
+    run = Run(tmp_path / "a" / "tiny", RunConfig(name="tiny"))
+    mirror = Mirror(run, store.address, patience=30)
+    mirror.event("one")
+    mirror.hand_in_events()
+    due = ["503", "503"]
+    store.proxy.fault = lambda number, method, path: due.pop() if method in ("GET", "HEAD") and due else None
+    mirror.gather_events()
+    assert [line["event"] for line in read_lines(run.path / "events.jsonl")] == [
+        "one",
+        "store_fault",
+        "store_fault",
+    ]
+    assert len((mirror.store.read("events.jsonl") or b"").splitlines()) == 3
+
+
 def test_only_a_leader_says_what_the_run_is(machine):
     a, b = machine("a"), machine("b")
     write_json(a.run.path / "resolved.json", {"name": "a"})

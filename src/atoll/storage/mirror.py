@@ -268,11 +268,12 @@ class Mirror:
     def gather_events(self) -> None:
         """The events of all processes of the run in one `events.jsonl`, here and in the store."""
         self.hand_in_events()
-        found = read_lines(self.run.path / EVENTS)
+        found: list[dict[str, Any]] = []
         for name in self.store.names("events"):
             raw = self.store.read(name) or b""
             with contextlib.suppress(ValueError):
                 found += [json.loads(text) for text in raw.splitlines()]
+        found += read_lines(self.run.path / EVENTS)  # last: what went wrong above is there by now
         unique = {json.dumps(line, sort_keys=True): line for line in found}
         raw = _lines(sorted(unique.values(), key=lambda line: line["time"]))
         _write_bytes(self.run.path / EVENTS, raw)
