@@ -197,6 +197,21 @@ def test_inner_stages_are_handed_in_first_and_fetched_alone(machine):
     assert b.fetch(b.run.cluster(0)) and b.fetch(b.run.cluster(2)), "nothing was tidied away"
 
 
+def test_what_a_stage_only_links_to_is_not_handed_in_with_it(machine):
+    """A student's folder has a link to the run's data, of which a machine may have only a part."""
+    a = machine("a")
+    data = a.run.data
+    data.begin({"source": "s"})
+    (data.path / "part-00000.parquet").write_text("rows")
+    data.finish({"source": "s"}, ["part-00000.parquet"], {})
+    (data.path / "part-00000.parquet").unlink()
+    stage = finished(a.run, weights="12")
+    (stage.path / "data").symlink_to(data.path)
+    a.hand_in(stage)
+    assert a.is_done(stage)
+    assert not [name for name in a.store.names("experts/00") if "data" in name]
+
+
 def test_start_over_throws_away_there_and_here(machine):
     a = machine("a")
     stage = finished(a.run, weights="12")
