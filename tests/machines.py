@@ -17,16 +17,27 @@ class Machines:
     def __init__(self, store, recipe, folder):
         self.store, self.recipe, self.folder = store, recipe, folder
         self.settings = [f"launch.store={store.address}", "launch.lease=4", "launch.at_once=2"]
+        self.started = []
 
     def start(self, name, *command, settings=(), **environment):
         sets = [part for text in (*self.settings, *settings) for part in ("--set", text)]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "atoll", *command, str(self.recipe), *sets],
             env={**os.environ, "ATOLL_RUNS": str(self.folder / name), **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.started.append(process)
+        return process
+
+    def close(self):
+        """End what a test that failed has left behind."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            if not process.stdout.closed:
+                process.communicate()
 
     def atoll(self, name, *command, code=0, **options):
         process = self.start(name, *command, **options)
@@ -72,8 +83,7 @@ def steps_handed_in(mirror, index):
 
 
 def children(pid):
-    """The processes that a process has started."""
-    listed = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=True
-    )
-    return [int(word) for word in listed.stdout.split()]
+    """The processes that a process has started and that are at work."""
+    listed = subprocess.run(["ps", "-o", "pid=,stat=", "--ppid", str(pid)], capture_output=True, text=True)
+    found = [line.split() for line in listed.stdout.splitlines()]
+    return [int(child) for child, state in found if not state.startswith("Z")]

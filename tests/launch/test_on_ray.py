@@ -1,20 +1,21 @@
 """Whole runs on a real Ray cluster of fake machines with different resources, which die on demand."""
 
+import contextlib
 import logging
+import os
 import subprocess
 import sys
 import time
 from typing import Any
 
 import pytest
+from ray._private import services
 from ray.cluster_utils import Cluster
+from ray.util.state import list_tasks
 
-from atoll import config
-from atoll.data import encode, partition
 from atoll.errors import AtollError, Interrupted
 from atoll.launch import on_ray
 from atoll.launch.local import Job, report
-from atoll.runs import Run
 from atoll.storage.mirror import Mirror
 from atoll.train import jobs
 from tests import s3
@@ -23,10 +24,11 @@ from tests.machines import LONG, Machines, events, files_of, steps_handed_in, wa
 pytestmark = pytest.mark.slow
 
 NODES = [
-    {"num_cpus": 1, "resources": {"island": 1, "north": 1}},
-    {"num_cpus": 1, "num_gpus": 1, "resources": {"island": 1}},
-    {"num_cpus": 2, "resources": {"island": 1, "south": 1}},
+    {"num_cpus": 1, "num_gpus": 1, "resources": {"north": 1}},
+    {"num_cpus": 1, "num_gpus": 1},
+    {"num_cpus": 2, "resources": {"south": 1}},
 ]
+"""Ray believes what it is told: these GPUs do not exist, and whoever gets one works on the CPU."""
 MEMORY = {"memory": 2 * 10**9, "object_store_memory": 80 * 10**6}
 
 
@@ -35,15 +37,17 @@ def head():
     return {"num_cpus": 0, "include_dashboard": True, "dashboard_port": port, **MEMORY}
 
 
-def patiently(start):
-    """Start a machine; Ray itself gives up after half a minute, which a busy computer may need."""
-    for _ in range(5):
-        try:
-            return start()
-        except Exception as problem:
-            if "timed out during startup" not in str(problem):
-                raise
-    raise AssertionError("Ray does not start")
+def patient(get_node):
+    """Ray gives a machine half a minute to start, and a busy computer may need longer."""
+
+    def ask(*where):
+        for _ in range(600):
+            with contextlib.suppress(RuntimeError):
+                return get_node(*where)
+            time.sleep(0.5)
+        return get_node(*where)
+
+    return ask
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +57,13 @@ def cluster(_s3, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**s3.environment(_s3.port), "ATOLL_SCRATCH": str(scratch)}.items():
             patch.setenv(name, value)
+        patch.setattr(services, "get_node", patient(services.get_node))
+        patch.setenv("RAY_agent_register_timeout_ms", "300000")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("OMP_NUM_THREADS", "1")
-        made: Any = patiently(lambda: Cluster(initialize_head=True, head_node_args=head()))
+        made: Any = Cluster(initialize_head=True, head_node_args=head())
         made.dashboard, made.scratch = f"http://{made.head_node.address_info['webui_url']}", scratch
-        made.island = [patiently(lambda node=node: made.add_node(**node, **MEMORY)) for node in NODES]
+        made.island = [made.add_node(**node, **MEMORY) for node in NODES]
         yield made
         made.shutdown()
 
@@ -67,7 +73,8 @@ def place(store, tiny, tmp_path, cluster, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
     machines = Machines(store, tiny, tmp_path)
     machines.settings += ["launch.gpus=0"]
-    return machines
+    yield machines
+    machines.close()
 
 
 def at_work(cluster, index):
@@ -83,20 +90,31 @@ def clear(cluster):
     subprocess.run(["rm", "-rf", *map(str, cluster.scratch.iterdir())], check=True)
 
 
-@pytest.fixture
-def here(tiny):
-    """The same run on one machine: a function of its settings."""
+def on_local(place, *settings):
+    """The same run by `--on local`, without a store."""
+    sets = [part for text in settings for part in ("--set", text)]
+    command = [sys.executable, "-m", "atoll", "run", str(place.recipe), "--on", "local", *sets]
+    environment = {**os.environ, "ATOLL_RUNS": str(place.folder / "local")}
+    subprocess.run(command, env=environment, capture_output=True, check=True)
+    return place.run("local", *settings)
 
-    def make(*settings):
-        run = Run.create(config.load(tiny, [*settings, "name='here'"]), tiny)
-        encode.prepare(run)
-        partition.partition(run)
-        for index in range(3):
-            jobs.expert(run, index)
-        jobs.router(run)
-        return run
 
-    return make
+def tasks_of(cluster, wanted):
+    """Name, machines and resources of every task that Ray has run, once it has heard of all wanted ones."""
+    for _ in range(120):
+        found = {}
+        for task in list_tasks(address=cluster.dashboard, limit=1000, detail=True):
+            machines, _ = found.setdefault(task.name, (set(), task.required_resources))
+            machines.add(task.node_id)
+        if wanted <= found.keys():
+            return found
+        time.sleep(0.5)
+    raise AssertionError(found)
+
+
+def samples_of(run):
+    """What was drawn, byte by byte."""
+    return [(run.path / "samples" / name).read_bytes() for name in ("samples.npy", "grid.png")]
 
 
 def submitted(command):
@@ -109,34 +127,45 @@ def submitted(command):
     return done
 
 
-def test_a_whole_run_submitted_from_a_laptop_is_the_run_here(place, cluster, here):
+def test_a_whole_run_submitted_from_a_laptop_is_the_run_here(place, cluster):
     """Images to samples by `ray job submit`: every stage on the cluster, bit for bit as on one machine."""
     clear(cluster)
+    place.settings[-1] = "launch.gpus=1"
     settings = ["data.part=1700"]  # three parts, so that encoding and assigning are spread as well
+    settings += [f"student.{text}" for text in ("steps=6", "batch=8", "log_every=2", "save_every=3")]
     sets = [part for text in (*place.settings, *settings) for part in ("--set", text)]
     entry = [sys.executable, "-m", "atoll", "run", str(place.recipe), "--on", "ray", "--json", *sets]
     submit = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", cluster.dashboard]
+    # Without --working-dir: these machines share one folder for it, and each would empty it for itself.
     done = submitted([*submit, "--", "env", f"ATOLL_RUNS={place.folder / 'driver'}", *entry])
     assert done.returncode == 0, done.stdout + done.stderr
-    run, reference = place.run("driver", *settings), here(*settings)
-    assert run.data.record["files"] == reference.data.record["files"]
-    assert run.partition.record["files"] == reference.partition.record["files"]
+    run, reference = place.run("driver", *settings), on_local(place, *settings)
+    for stage, other in ((run.data, reference.data), (run.partition, reference.partition)):
+        assert stage.record["files"] == other.record["files"]
     assert files_of(run) == files_of(reference), "bit for bit"
+    assert run.student.record["files"] == reference.student.record["files"]
+    assert samples_of(run) == samples_of(reference)
     assert "samples/grid.png" in Mirror.of(run).store.names()
-    for made in ("data/part-*", "partition/assignment-*", "experts/[0-9][0-9]"):
-        used = {path.relative_to(cluster.scratch).parts[0] for path in cluster.scratch.glob(f"*/tiny/{made}")}
-        assert len(used) >= 2, f"{made} were made on several machines"
+    trained = {"atoll router", "atoll student", *(f"atoll expert {index}" for index in range(3))}
+    tasks = tasks_of(cluster, {"Helper.prepare", "Helper.partition", *trained})
+    with_gpu = {node.node_id for node in cluster.island[:2]}
+    assert tasks["Helper.prepare"][0] == with_gpu, "encoded by an actor on each GPU"
+    assert len(tasks["Helper.partition"][0]) >= 2, "assigned on several machines"
+    for name in trained:
+        machines, resources = tasks[name]
+        assert machines <= with_gpu and resources == {"CPU": 1.0, "GPU": 1.0}, name
     for folder in cluster.scratch.glob("*/tiny"):
-        experts = {path.name for path in folder.glob("experts/[0-9][0-9]") if path.is_dir()}
         clusters = {path.name[-2:] for path in folder.glob("partition/cluster-*")}
-        assert clusters == experts or (folder / "router").is_dir(), "a machine has its experts' clusters only"
+        needs_all = (folder / "router").is_dir() or (folder / "student").is_dir()
+        experts = {path.name for path in folder.glob("experts/[0-9][0-9]") if path.is_dir()}
+        assert clusters == experts or needs_all, "a machine has its experts' clusters only"
     said = [done.stdout, done.stderr, *(path.read_text() for path in cluster.scratch.rglob("*.log"))]
     assert not [text for text in said if s3.SECRET in text]
 
 
 def test_a_machine_is_lost_while_its_expert_trains(place, cluster, _tiny_data, prepared):
     clear(cluster)
-    settings = [*LONG, "router.steps=2"]
+    settings = [*LONG, "router.steps=2", "expert.override=[{clusters=[1, 2], steps=10}]"]
     place.seed(_tiny_data, *settings)
     driver = place.start("driver", "run", "--on", "ray", settings=settings)
     mirror = Mirror.of(place.run("watcher", *settings))
@@ -145,9 +174,10 @@ def test_a_machine_is_lost_while_its_expert_trains(place, cluster, _tiny_data, p
     cluster.remove_node(victim, allow_graceful=False)
     cluster.island.remove(victim)
     handed_in = steps_handed_in(mirror, 0)
-    cluster.island.append(patiently(lambda: cluster.add_node(**NODES[2], **MEMORY)))
+    cluster.island.append(cluster.add_node(**NODES[2], **MEMORY))
     _, err = driver.communicate(timeout=900)
     assert driver.returncode == 0, err
+    assert "expert 0: training" in err and "expert 0: done" in err, "told as locally"
     run = place.run("driver", *settings)
     said = [line for line in events(run) if "experts/00" in (line.get("what"), line.get("stage"))]
     names = [line["event"] for line in said]
@@ -178,6 +208,8 @@ def test_the_driver_is_killed_and_the_run_submitted_again(place, cluster, _tiny_
     assert mirror.store.names("experts/00") == finished, "what was finished was not touched"
     handed = [line["stage"] for line in events(run) if line["event"] == "handed_in"]
     assert sorted(handed) == sorted({*handed}) and "experts/02" in handed, "none twice"
+    lost = [line["what"] for line in events(run) if line["event"] == "lost"]
+    assert "driver" in lost and "experts/02" in lost, "its end is named, and that of its job"
     here = prepared(*settings)
     jobs.expert(here, 2)
     assert run.expert(2).record["files"] == here.expert(2).record["files"], "bit for bit"
@@ -195,6 +227,15 @@ def test_jobs_ask_for_what_the_recipe_says_and_the_plan_counts(prepared):
     assert without["memory"] == int(expected) > 0
     forced = prepared("launch.resources={GPU=2}", name="forced")
     assert on_ray.resources(forced, "expert 0", {})["num_gpus"] == 2
+
+
+def test_a_student_asks_for_the_larger_of_its_two_trainings(prepared):
+    run = prepared("student.steps=5", "student.batch=8", "student.few={steps=4, batch=64}")
+    from atoll.plan import plan
+
+    counted = plan(run.config, run.data.contents)["jobs"]
+    needed = {name: int(counted[name]["memory_bytes"]["total"]) for name in ("student", "few-step")}
+    assert on_ray.resources(run, "student", {})["memory"] == needed["few-step"] > needed["student"]
 
 
 def test_what_no_machine_has_is_waited_for_aloud(caplog):

@@ -197,6 +197,21 @@ def test_inner_stages_are_handed_in_first_and_fetched_alone(machine):
     assert b.fetch(b.run.cluster(0)) and b.fetch(b.run.cluster(2)), "nothing was tidied away"
 
 
+def test_what_a_stage_only_links_to_is_not_handed_in_with_it(machine):
+    """A student's folder has a link to the run's data, of which a machine may have only a part."""
+    a = machine("a")
+    data = a.run.data
+    data.begin({"source": "s"})
+    (data.path / "part-00000.parquet").write_text("rows")
+    data.finish({"source": "s"}, ["part-00000.parquet"], {})
+    (data.path / "part-00000.parquet").unlink()
+    stage = finished(a.run, weights="12")
+    (stage.path / "data").symlink_to(data.path)
+    a.hand_in(stage)
+    assert a.is_done(stage)
+    assert not [name for name in a.store.names("experts/00") if "data" in name]
+
+
 def test_start_over_throws_away_there_and_here(machine):
     a = machine("a")
     stage = finished(a.run, weights="12")
@@ -218,6 +233,22 @@ def test_events_of_all_machines_come_together_once(machine):
     a.gather_events()
     assert [line["event"] for line in read_lines(a.run.path / "events.jsonl")] == ["one", "two"]
     assert len((a.store.read("events.jsonl") or b"").splitlines()) == 2
+
+
+def test_what_goes_wrong_while_events_are_gathered_is_among_them(store, tmp_path):
+    run = Run(tmp_path / "a" / "tiny", RunConfig(name="tiny"))
+    mirror = Mirror(run, store.address, patience=30)
+    mirror.event("one")
+    mirror.hand_in_events()
+    due = ["503", "503"]
+    store.proxy.fault = lambda number, method, path: due.pop() if method in ("GET", "HEAD") and due else None
+    mirror.gather_events()
+    assert [line["event"] for line in read_lines(run.path / "events.jsonl")] == [
+        "one",
+        "store_fault",
+        "store_fault",
+    ]
+    assert len((mirror.store.read("events.jsonl") or b"").splitlines()) == 3
 
 
 def test_only_a_leader_says_what_the_run_is(machine):

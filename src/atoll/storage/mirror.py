@@ -205,8 +205,8 @@ class Mirror:
 
     def hand_in(self, stage: Stage) -> None:
         """A finished stage: inner stages, then files, then `done.json`, which only one machine can write."""
-        for inner in sorted(path.parent for path in stage.path.glob(f"*/{DONE}")):
-            self.hand_in(Stage(inner))
+        for inner in _inner(stage):
+            self.hand_in(inner)
         name, record = self.name(stage), stage.record
         for file, sha256 in record["files"].items():
             self.store.push(stage.path / file, f"{name}/{keyed(file, sha256)}")
@@ -236,7 +236,7 @@ class Mirror:
         """Remove what only mattered while the stage was unfinished."""
         name = self.name(stage)
         kept = {f"{name}/{keyed(file, sha256)}" for file, sha256 in record["files"].items()}
-        inner = tuple(f"{name}/{path.parent.name}/" for path in stage.path.glob(f"*/{DONE}"))
+        inner = tuple(f"{self.name(one)}/" for one in _inner(stage))
         left = [
             key
             for key in self.store.names(name)
@@ -268,11 +268,12 @@ class Mirror:
     def gather_events(self) -> None:
         """The events of all processes of the run in one `events.jsonl`, here and in the store."""
         self.hand_in_events()
-        found = read_lines(self.run.path / EVENTS)
+        found: list[dict[str, Any]] = []
         for name in self.store.names("events"):
             raw = self.store.read(name) or b""
             with contextlib.suppress(ValueError):
                 found += [json.loads(text) for text in raw.splitlines()]
+        found += read_lines(self.run.path / EVENTS)  # last: what went wrong above is there by now
         unique = {json.dumps(line, sort_keys=True): line for line in found}
         raw = _lines(sorted(unique.values(), key=lambda line: line["time"]))
         _write_bytes(self.run.path / EVENTS, raw)
@@ -295,6 +296,12 @@ class Mirror:
 
     def _is_sent(self, path: Path) -> bool:
         return self._sent.get(path) == _mark(path)
+
+
+def _inner(stage: Stage) -> list[Stage]:
+    """Finished stages inside of a stage; what is only a link, as a student's to the data, is another's."""
+    folders = sorted(path.parent for path in stage.path.glob(f"*/{DONE}"))
+    return [Stage(folder) for folder in folders if not folder.is_symlink()]
 
 
 def trained(run: Run) -> list[Stage]:
