@@ -102,7 +102,7 @@ def on_local(place, *settings):
 def tasks_of(cluster, wanted):
     """Name, machines and resources of every task that Ray has run, once it has heard of all wanted ones."""
     for _ in range(120):
-        found = {}
+        found: dict[str, Any] = {}
         for task in list_tasks(address=cluster.dashboard, limit=1000, detail=True):
             machines, _ = found.setdefault(task.name, (set(), task.required_resources))
             machines.add(task.node_id)
