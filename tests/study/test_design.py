@@ -187,10 +187,10 @@ def test_every_shipped_study_unfolds(path):
 
 
 def test_shipped_studies_share_what_they_can():
-    """The strategies, partitions and budgets stand on trainings of the headline."""
+    """The strategies, partitions and budgets stand on trainings of the headline and of the budgets."""
     found = {path.stem: {cell.training for cell in cells(path)} for path in STUDIES}
-    for other in ("strategies", "partitions", "budget", "batch"):
-        assert found["headline"] & found[other], other
+    for other in ("strategies", "partitions", "budget", "batch", "experts", "routing"):
+        assert (found["headline"] | found["budget"]) & found[other], other
     ids = {path.stem: {cell.id for cell in cells(path)} for path in STUDIES}
     assert ids["headline"] & ids["partitions"]
     assert ids["headline"] & ids["budget"]
