@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -34,7 +35,7 @@ def typed():
 
 def test_every_command_line_is_one():
     """A command that there is, options that it has, settings that a recipe takes."""
-    program = typer.main.get_command(app)
+    program: Any = typer.main.get_command(app)
     assert len(typed()) >= 6
     for words in typed():
         known = program.commands[words[0]]

@@ -51,7 +51,8 @@ def test_every_stage_on_another_machine_is_the_run_on_one(place, _tiny_finished)
 def test_a_store_that_fails_in_every_way_changes_nothing(place, _tiny_finished):
     """Every third request fails, writes are refused for ten seconds, objects come truncated."""
     place.seed(_tiny_finished)
-    refused, cut = [], {"truncate": 0, "short": 0}
+    refused: list[float] = []
+    cut = {"truncate": 0, "short": 0}
 
     def fault(number, method, path):
         if number % 3 == 0:
