@@ -63,7 +63,7 @@ def sizes(quick: bool) -> dict[str, Any]:
         "third": {"steps": 1600, "batch": 8, "init": "average", "lr": 1e-3},
         "equal": {"steps": 4800, "batch": 8, "init": "average", "lr": 1e-3},
         "islands": {"inner": 25},
-        "few": {"trajectories": 4000, "steps": 150, "batch": 8, "grid": 16, "lr": 2e-3},
+        "few": {"trajectories": 3000, "steps": 100, "batch": 8, "grid": 16, "lr": 4e-4},
         "num": 1000,
         "solver": 50,
         "real": 10_000,

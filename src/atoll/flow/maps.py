@@ -65,11 +65,15 @@ def weighed(loss: Times, power: float, floor: float) -> Times:
 
 
 def trajectory(
-    velocity: solver.Velocity, noise: Samples, steps: int, step: solver.Step = solver.euler
+    velocity: solver.Velocity,
+    noise: Samples,
+    steps: int,
+    step: solver.Step = solver.euler,
+    shift: float = 1.0,
 ) -> Float[Tensor, "points batch *sample"]:
-    """All points of a solver's way from noise to data on an even grid, noise first (arXiv 2509.24526)."""
+    """All points of a solver's way from noise to data, noise first (arXiv 2509.24526)."""
     points = [noise]
-    for t, t_next in itertools.pairwise(solver.times(steps)):
+    for t, t_next in itertools.pairwise(solver.times(steps, shift)):
         points.append(step(velocity, points[-1], t, t_next))
     return torch.stack(points)
 

@@ -29,21 +29,21 @@ def dense(run: Run, *, start_over: bool = False) -> Stage:
     """Train the dense student on all clusters."""
     clusters = clusters_of(run)
     build = partial(_task, run, run.student, clusters, settings(run))
-    describe = partial(as_run, run, run.student, None)
+    describe = partial(as_run, run, run.student, {})
     return jobs.trained(run.student, inputs(run, clusters), build, start_over=start_over, measure=describe)
 
 
-def as_run(run: Run, stage: Stage, steps: int | None, blueprint: checkpoint.Blueprint) -> dict[str, Any]:
+def as_run(
+    run: Run, stage: Stage, sampling: dict[str, Any], blueprint: checkpoint.Blueprint
+) -> dict[str, Any]:
     """Make the folder of a student a run of one expert, so that it samples, is judged and exported as one.
 
-    `steps` are those that it is sampled with, if they are not the recipe's.
+    `sampling` is how it is sampled where that is not as the recipe says.
     """
     config, own, about = run.config, settings(run), run.partition.contents
     network = {key: getattr(own, key) for key in NetworkConfig.model_fields}
     training = {key: getattr(own, key) for key in TrainConfig.model_fields}
-    sample: dict[str, Any] = {"model": "ensemble", "experts": None}
-    if steps is not None:
-        sample["steps"] = steps
+    sample: dict[str, Any] = {"model": "ensemble", "experts": None, **sampling}
     together = {"clusters": 1, "method": "random", "file": None, "like": None}
     one = config.model_copy(
         update={
