@@ -348,8 +348,8 @@ class FewStepConfig(TrainConfig):
     sample_steps: int = Field(4, ge=1)
     """Steps from noise to data unless the command says otherwise."""
     sample_shift: float = Field(2.0, gt=0)
-    """`sample.shift` of these steps and of the trajectories that are learnt: above 1 steps are shorter near the
-    noise, where it is decided what becomes of it. `progressive` takes even steps."""
+    """`sample.shift` of these steps and of the trajectories that are learnt: above 1 steps are shorter near
+    the noise, where it is decided what becomes of it. `progressive` takes even steps."""
 
     @model_validator(mode="after")
     def _methods_with_their_teachers(self) -> Self:
