@@ -211,8 +211,10 @@ def ratios(found: Mapping[str, float]) -> dict[str, float]:
     return {
         "monolith, student at a third of its FLOPs": found["monolith"] / found["student at a third"],
         "monolith, student at the same FLOPs": found["monolith"] / found["student at as much"],
-        "student in 50 steps, few-step in 4": found["student at as much"] / found["few-step, 4"],
-        "student in 50 steps, few-step in 1": found["student at as much"] / found["few-step, 1"],
+        "student in 50 steps, few-step in 4": found["student at as much"]
+        / found["few-step after trajectories only, 4"],
+        "student in 50 steps, few-step in 1": found["student at as much"]
+        / found["few-step after trajectories only, 1"],
         "central distillation, two islands": found["student at a third"]
         / found["student at a third, two islands"],
     }

@@ -226,8 +226,9 @@ def _student_jobs(opened: Any, recipe: Path, overrides: Sequence[str], start_ove
         return []
     arguments = [str(recipe), *(part for text in overrides for part in ("--set", text))]
     arguments += ["--start-over"] if start_over else []
-    last = (config.steps, config.batch) if config.few is None else (config.few.steps, config.few.batch)
-    stage = opened.student if config.few is None else opened.few_step
+    few = config.few
+    last = (config.steps, config.batch) if few is None else (few.steps or few.trajectories, few.batch)
+    stage = opened.student if few is None else opened.few_step
     return [Job("student", ["student", *arguments], stage.path, *last)]
 
 

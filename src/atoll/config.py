@@ -325,8 +325,9 @@ class FewStepConfig(TrainConfig):
     """The dense student; or, as [student] has them, experts directly, which saves one distillation."""
     init: Literal["student", "expert", "average", "start"] = "student"
     """What it starts from."""
-    steps: int = Field(20_000, ge=1)
-    """Optimiser steps; of `progressive`, for each halving."""
+    steps: int = Field(20_000, ge=0)
+    """Optimiser steps; of `progressive`, for each halving. 0 leaves it at the trajectories, which is best
+    where training is short."""
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     """Differences of neighbouring times need float32."""
     trajectories: int = Field(5000, ge=0)
@@ -355,6 +356,8 @@ class FewStepConfig(TrainConfig):
     def _methods_with_their_teachers(self) -> Self:
         if self.precision != "float32":
             raise ValueError("student.few.precision must be 'float32': differences of times need it")
+        if self.steps == 0 and (self.method == "progressive" or self.trajectories == 0):
+            raise ValueError("'student.few.steps' = 0 leaves it at trajectories: give some, with 'meanflow'")
         if self.method == "progressive":
             if self.teacher in ("label", "sampled"):
                 raise ValueError(

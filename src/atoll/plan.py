@@ -354,8 +354,10 @@ def _students(config: RunConfig, about: Mapping[str, Any], device: Device) -> di
             whole, extra = few.model_copy(update={"steps": few.steps * rounds}), 1.5 * teacher
         else:
             # two points of a difference for the share of samples that step; 16 solver steps for 8 pairs
-            whole, extra = few, teacher + 2 * few.pairs * forward_flops(map_network)
-            extra += few.trajectories / few.steps * (3 * forward_flops(map_network) + teacher * few.grid / 8)
+            stepped = few.steps * (teacher + 2 * few.pairs * forward_flops(map_network))
+            steps = few.steps + few.trajectories
+            whole = few.model_copy(update={"steps": steps})
+            extra = (stepped + few.trajectories * teacher * few.grid / 8) / steps
         jobs["few-step"] = _job(map_network, whole, device, extra)
     return jobs
 

@@ -78,6 +78,16 @@ def test_lessons_come_one_after_the_other(pupil):
         few_step.few_step(pupil(delta=1e-2))
 
 
+def test_trajectories_alone(pupil):
+    """Without the second lesson the first one is the student."""
+    run = pupil(steps=0)
+    stage = few_step.few_step(run)
+    assert stage.contents["steps"] == 4
+    assert not run.stage("few-step", "trajectories").path.exists()
+    assert weights(stage)["trunk.step.out.weight"].abs().max() > 0
+    assert atoll.load(stage.path).sample(2, steps=2).isfinite().all()
+
+
 def test_the_first_loss_of_trajectories_by_hand(pupil):
     """Sixteen pairs on two trajectories of four steps of the dense student; large losses count less."""
     run = pupil(floor=0.5)
@@ -263,6 +273,8 @@ def test_a_flow_map_of_classes(prepared):
 
 
 def test_what_cannot_be_is_refused(taught):
+    with pytest.raises(ConfigError, match="leaves it at trajectories"):
+        taught(few={"steps": 0, "trajectories": 0})
     with pytest.raises(ConfigError, match="does not stand for all"):
         taught(few={"method": "progressive", "teacher": "label"})
     with pytest.raises(ConfigError, match="make their ratio 2"):

@@ -73,10 +73,10 @@ def _courses(run: Run, few: FewStepConfig) -> list[Course]:
     """The lessons, the last of which gives the student."""
     last = run.few_step
     if few.method == "meanflow":
-        courses = [Course(last, few, partial(_meanflow, run), few.pairs)]
+        courses = [Course(last, few, partial(_meanflow, run), few.pairs)] if few.steps else []
         if few.trajectories:
             warm = few.model_copy(update={"steps": few.trajectories})
-            stage = run.stage(NAME, "trajectories")
+            stage = run.stage(NAME, "trajectories") if few.steps else last
             courses.insert(0, Course(stage, warm, partial(_on_trajectories, run), 1.0))
         return courses
     counts = [
