@@ -107,9 +107,9 @@ def test_what_slurm_is_asked_for(prepared, tmp_path, monkeypatch):
 
 
 def test_a_time_limit_is_met_by_saving_ahead(prepared, tiny):
-    """A minute's limit with 50 seconds of grace: the signal comes after ten seconds, and the job goes on."""
+    """A minute's limit with 35 seconds of grace: the signal comes after 25 seconds, and the job goes on."""
     settings = ["expert.steps=100000", "expert.log_every=1", "expert.save_every=100000", LOCAL]
-    run = prepared(*settings, "launch.minutes=1", "launch.grace=50")
+    run = prepared(*settings, "launch.minutes=1", "launch.grace=35")
     command = ["expert", "0", str(tiny), *(part for text in settings[:3] for part in ("--set", text))]
     job = Job("expert 0", command, run.expert(0).path, 100000, 8)
     executor = on_slurm.open_executor(run)

@@ -81,7 +81,7 @@ def trajectory(
 def step_of_a_walk(t: Times, uniform: Times, counts: Sequence[int]) -> tuple[Times, Times]:
     """Start ⌈n t⌉ / n and end, one n-th less, of the step around t on an even walk of n steps.
 
-    n is drawn from `counts`. A student that is asked for so many steps only ever takes these.
+    n is drawn from `counts` (arXiv 2202.00512 has one n). Who is asked for n steps only ever takes these.
     """
     drawn = (uniform * len(counts)).long().clamp(max=len(counts) - 1)
     n = torch.tensor(counts, device=t.device)[drawn]
