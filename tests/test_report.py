@@ -63,13 +63,23 @@ def test_it_shows_what_was_measured(finished, tmp_path):
         "features": {"classifier": {**space, "floor": floor, "distance": "Fréchet distance, classifier"}},
         "strategy": "top-1",
         "copies": {**number, "value": 0.0, "floor": 0.01},
-        "clusters": {"divergence": {**number, "value": 0.0456}},
+        "clusters": {"divergence": {**number, "value": 0.0456}, "floor": 0.0067},
+        "disagreement": {**number, "value": 0.0789},
     }
+    times = {"t": 0.05, "intervals": {"accuracy": [0.7, 0.9]}}
+    times |= dict.fromkeys(report.BY_TIME, 0.8)
+    other = {**row, "strategy": "full", "copies": {**number, "value": 0.5, "floor": 0.01}}
+    found = {"strategies": {"top-1": row, "full": other}, "routing": {"num": 321, "times": [times]}}
     (finished.path / "evaluation").mkdir()
-    (finished.path / "evaluation" / "evaluation.json").write_text(json.dumps({"strategies": {"top-1": row}}))
+    (finished.path / "evaluation" / "evaluation.json").write_text(json.dumps(found))
     page = report.write_report(finished, tmp_path / "s").read_text(encoding="utf-8")
-    for text in ("12.35", "11 to 13.5", "0.321", "0.0456", "Fréchet distance, classifier"):
+    for text in ("12.35", "11 to 13.5", "0.321", "0.0456", "0.0067", "Fréchet distance, classifier"):
         assert text in page, text
+    assert "0.800 ± 0.100" in page
+    assert "321 real samples" in page
+    table = page[page.index("How near the data") :]
+    assert table.count("divergence of clusters") == 1  # a row for each number, a column for each strategy
+    assert table.index('<th class="n">top-1') < table.index('<th class="n">full') < table.index("floor</th>")
 
 
 def test_the_router_is_shown_against_the_time(page):

@@ -22,8 +22,8 @@ def test_spread_is_the_mean_distance():
 
 
 def test_students_cost_what_is_said_of_them():
-    """A quarter of the batch is a third of the FLOPs, teacher included; three quarters are as much."""
+    """A quarter of the samples is a third of the FLOPs, teacher included; three quarters are as much."""
     spent = students.flops(students.sizes(quick=False))
     assert spent["student at a third"] == pytest.approx(spent["monolith"] / 3)
     assert spent["student at as much"] == pytest.approx(spent["monolith"])
-    assert spent["experts"] == pytest.approx(spent["monolith"])
+    assert spent["experts"] == pytest.approx(spent["monolith"]), "with their common start"

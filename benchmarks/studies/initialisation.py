@@ -18,7 +18,7 @@ from atoll.models.checkpoint import CONFIG, WEIGHTS, load
 from atoll.models.ensemble import Ensemble
 from atoll.models.expert import as_expert
 from atoll.runs import Run, Stage, write_json
-from atoll.study.tables import to_reach
+from atoll.study.answers import to_reach
 from atoll.train import jobs
 from benchmarks.studies import ground
 from benchmarks.studies.ground import NETWORK, TRAINING, Ground

@@ -453,9 +453,10 @@ def study(
         if jobs:
             room.prepare(shop, cells, progress)
     try:
-        if jobs:
-            with watching(as_json) as watch:
-                local.run_jobs(jobs, shop.study.base_run.launch, watch)
+        for wave in (room.starts(shop, cells) if jobs else [], jobs):
+            if wave:
+                with watching(as_json) as watch:
+                    local.run_jobs(wave, shop.study.base_run.launch, watch)
     finally:
         written = results.write(shop, cells)
     page = f"\nOpen {Path(written['report']).resolve().as_uri()}" if "report" in written else ""

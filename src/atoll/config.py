@@ -323,7 +323,7 @@ class FewStepConfig(TrainConfig):
     """MeanFlow distillation, for 1 to 8 steps; or halving the number of steps again and again, for 4 to 8."""
     teacher: Literal["student", "label", "ensemble", "sampled"] = "student"
     """The dense student; or, as [student] has them, experts directly, which saves one distillation."""
-    init: Literal["student", "expert", "average"] = "student"
+    init: Literal["student", "expert", "average", "start"] = "student"
     """What it starts from."""
     steps: int = Field(20_000, ge=1)
     """Optimiser steps; of `progressive`, for each halving."""
@@ -347,6 +347,9 @@ class FewStepConfig(TrainConfig):
     """Losses below this count less and less."""
     sample_steps: int = Field(4, ge=1)
     """Steps from noise to data unless the command says otherwise."""
+    sample_shift: float = Field(2.0, gt=0)
+    """`sample.shift` of these steps and of the trajectories that are learnt: above 1 steps are shorter near
+    the noise, where it is decided what becomes of it. `progressive` takes even steps."""
 
     @model_validator(mode="after")
     def _methods_with_their_teachers(self) -> Self:
@@ -389,8 +392,9 @@ class StudentConfig(NetworkConfig, TrainConfig):
     teacher: Teacher = "label"
     """`label`: the expert of each sample's own cluster, which needs no router and is as good on the average;
     `ensemble`: all experts, weighed by the router; `sampled`: one, drawn from the router's posterior."""
-    init: Literal["scratch", "expert", "average"] = "scratch"
-    """From nothing, from the largest cluster's expert, or from the mean of experts that share a start."""
+    init: Literal["scratch", "expert", "average", "start"] = "scratch"
+    """From nothing, from the largest cluster's expert, from the mean of experts that share a start, or from
+    that start itself, `expert.init`."""
     guidance: float = Field(1.0, ge=1)
     """Classifier-free guidance of the teacher, which the student then has for nothing; 1 is none."""
     guided: tuple[float, float] = Field((0.0, 0.7), strict=False)

@@ -1,7 +1,7 @@
 """Numbers and samples to one page that needs nothing but a browser."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def write_report(run: Run, samples: Path) -> Path:
     page = template("report.html.j2").render(
         name=run.config.name,
         widest=max(shares + made),
-        grid=_embedded(samples / "grid.png"),
+        grid=embedded(samples / "grid.png"),
         marked=any(max(row) < 1 for row in record["shares"]),
         has_router=run.router.done,
         numbers=_numbers(run),
@@ -47,7 +47,7 @@ def write_report(run: Run, samples: Path) -> Path:
                 "rows": sizes[index],
                 "share": shares[index],
                 "made": made[index],
-                "gallery": _embedded(_gallery(run, index)),
+                "gallery": embedded(_gallery(run, index)),
                 "loss": _last_loss(run.expert(index).path),
             }
             for index in range(clusters)
@@ -57,6 +57,7 @@ def write_report(run: Run, samples: Path) -> Path:
         strategies=_strategies(run, evaluation, used),
         distance=_distance_name(evaluation),
         measured=_measured(evaluation),
+        by_time=_by_time(run),
         facts=_facts(run, used),
         num=len(makers),
         recipe=_recipe(run),
@@ -84,7 +85,7 @@ def _gallery(run: Run, index: int) -> Path:
     return run.partition.path / f"gallery-{index:02d}.png"
 
 
-def _embedded(path: Path) -> str | None:
+def embedded(path: Path) -> str | None:
     """A picture as a data address; None where there is none, as for samples that are not pictures."""
     if not path.is_file():
         return None
@@ -116,6 +117,8 @@ def _loss_curves(run: Run) -> list[str]:
             _curve(axes, read_lines(stage.path / "metrics.jsonl"), INK, style)
         title = "experts, and students in black" if students else "experts"
         axes.set(xlabel="step", ylabel="velocity loss", title=title, yscale="log")
+        for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            which(lambda loss, _: f"{loss:g}" if f"{loss:e}"[0] in "12357" else "")
 
     def router(axes: Any) -> None:
         _curve(axes, found[-1], INK)
@@ -188,40 +191,66 @@ def _strategies(run: Run, evaluation: Mapping[str, Any], used: str) -> list[dict
     ]
 
 
-MEASURED = {
-    "kernel": "kernel distance",
-    "precision": "precision",
-    "recall": "recall",
-}
+MEASURED = {"kernel": "kernel distance", "precision": "precision", "recall": "recall"}
 
 
-def _measured(evaluation: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The rows of the table of what was measured."""
-    rows = []
-    for found in evaluation.values():
-        for space in found["features"].values():
-            for key, what in {"frechet": space["distance"], **MEASURED}.items():
-                rows.append(_measured_row(found["strategy"], what, space[key], space["floor"][key]))
-        for key in ("clusters", "classes"):
-            if key in found:
-                what = f"divergence of {key} (bits)"
-                rows.append(_measured_row(found["strategy"], what, found[key]["divergence"], None))
-        copies = found["copies"]
-        rows.append(
-            _measured_row(found["strategy"], "share of training samples copied", copies, copies["floor"])
-        )
-    return rows
+def _measured(evaluation: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The table of what was measured: a row for each number, a column for each strategy, and the floor."""
+    rows: dict[str, dict[str, Any]] = {}
+    for column, found in enumerate(evaluation.values()):
+        for what, number, floor in _numbers_of(found):
+            row = rows.setdefault(
+                what, {"what": what, "floor": _short(floor), "cells": [None] * len(evaluation)}
+            )
+            row["cells"][column] = {"value": _short(number["value"]), "interval": _interval(number)}
+    if not rows:
+        return None
+    first = next(iter(evaluation.values()))
+    titles = [found["strategy"] for found in evaluation.values()]
+    return {"strategies": titles, "rows": list(rows.values()), "num": first["copies"]["num"]}
 
 
-def _measured_row(strategy: str, what: str, number: Mapping[str, Any], floor: float | None) -> dict[str, str]:
-    interval = "" if number["low"] is None else f"{number['low']:.3g} to {number['high']:.3g}"
-    return {
-        "strategy": strategy,
-        "what": what,
-        "value": f"{number['value']:.3g}",
-        "interval": interval,
-        "floor": "" if floor is None else f"{floor:.3g}",
-    }
+def _numbers_of(found: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], float | None]]:
+    """Every number of a strategy with its floor."""
+    for space in found["features"].values():
+        for key, what in {"frechet": space["distance"], **MEASURED}.items():
+            yield what, space[key], space["floor"][key]
+    for key in ("clusters", "classes"):
+        if key in found:
+            yield f"divergence of {key} (bits)", found[key]["divergence"], found[key].get("floor")
+    yield "share of training samples copied", found["copies"], found["copies"]["floor"]
+    if "disagreement" in found:
+        yield "disagreement of active experts", found["disagreement"], None
+    if "monolith" in found:
+        alike = found["monolith"]
+        yield "likeness to the monolith", alike["matched"], alike["strangers"]["value"]
+
+
+def _short(number: float | None) -> str:
+    return "" if number is None else f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+
+
+def _interval(number: Mapping[str, Any]) -> str:
+    return "" if number["low"] is None else f"{_short(number['low'])} to {_short(number['high'])}"
+
+
+BY_TIME = ("accuracy", "calibration", "entropy", "own", "others", "full", "top-1", "disagreement")
+
+
+def _by_time(run: Run) -> dict[str, Any] | None:
+    """Router and experts by time as they were measured, each number with half its interval."""
+    path = run.path / "evaluation" / EVALUATION
+    found = read_json(path).get("routing") if path.is_file() else None
+    if found is None:
+        return None
+    body = [[f"{row['t']:.2f}", *(_with_half(row, name) for name in BY_TIME)] for row in found["times"]]
+    return {"head": ("t", *BY_TIME), "body": body, "num": found["num"]}
+
+
+def _with_half(row: Mapping[str, Any], name: str) -> str:
+    between = row.get("intervals", {}).get(name)
+    half = "" if between is None else f" ± {(between[1] - between[0]) / 2:.3f}"
+    return f"{row[name]:.3f}{half}"
 
 
 def _numbers(run: Run) -> list[tuple[str, str]]:
@@ -233,7 +262,7 @@ def _numbers(run: Run) -> list[tuple[str, str]]:
         (f"{sum(run.partition.contents['sizes']):,}", "real samples"),
         (str(clusters), "experts" if clusters > 1 else "model"),
         (f"{trained:,}", "training samples in all"),
-        (_duration(seconds), "of training, jobs added up"),
+        (duration(seconds), "of training, jobs added up"),
     ]
 
 
@@ -246,7 +275,8 @@ def _seconds(lines: Sequence[Mapping[str, Any]]) -> float:
     return seconds * lines[-1]["step"] / max(1, steps)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds as a person says them."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
@@ -278,7 +308,7 @@ def _facts(run: Run, used: str) -> list[tuple[str, str]]:
         *_distilled(run),
         ("sampled with", f"{how.solver}, {how.steps} steps, {used}, guidance {how.guidance:g}"),
         ("seeds", f"{config.seed} of training, {how.seed} of sampling"),
-        ("finished jobs", ", ".join(_duration(_seconds(lines)) for lines in _metrics(run))),
+        ("finished jobs", ", ".join(duration(_seconds(lines)) for lines in _metrics(run))),
     ]
     return facts + made_with()
 

@@ -1,10 +1,63 @@
-"""A classifier that takes a second to train."""
+"""A classifier that takes a second to train, a tiny CLIP, and weights for LPIPS."""
 
+import json
+
+import numpy as np
 import pytest
+import torch
 
 from atoll.evaluate import classifier
+from atoll.evaluate.diversity import LAYERS
 
 
 @pytest.fixture(autouse=True)
 def _quick_classifier(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classifier, "STEPS", 60)
+
+
+@pytest.fixture
+def clip(tmp_path):
+    """A tiny CLIP of random weights."""
+    transformers = pytest.importorskip("transformers")
+    words = ["<|startoftext|>", "<|endoftext|>", "a</w>", "red</w>", "blue</w>", "shoe</w>"]
+    letters = sorted({letter for word in words[2:] for letter in word.removesuffix("</w>")})
+    vocabulary = [*words, *letters, *(f"{letter}</w>" for letter in letters if letter != "a")]
+    folder = tmp_path / "clip"
+    folder.mkdir()
+    (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(vocabulary)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    transformers.CLIPTokenizer(
+        vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"), model_max_length=16
+    ).save_pretrained(folder)
+    size = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    config = transformers.CLIPConfig(
+        text_config={
+            **size,
+            "vocab_size": len(vocabulary),
+            "max_position_embeddings": 16,
+            "bos_token_id": 0,
+            "eos_token_id": 1,
+        },
+        vision_config={**size, "image_size": 32, "patch_size": 16},
+        projection_dim=8,
+    )
+    transformers.CLIPModel(config).save_pretrained(folder)
+    transformers.CLIPImageProcessor(
+        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
+    ).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def arrays():
+    """Weights of the right shapes, at random."""
+    random = np.random.default_rng(0)
+    found, before = {}, 3
+    for index, (width, kernel, _, _) in enumerate(LAYERS):
+        shape = (kernel, kernel, before, width)
+        found[f"AlexNet_0/Conv_{index}/kernel"] = random.normal(0, 1 / np.sqrt(np.prod(shape[:3])), shape)
+        found[f"AlexNet_0/Conv_{index}/bias"] = random.normal(0, 0.1, width)
+        found[f"NetLinLayer_{index}/Conv_0/kernel"] = random.random((1, 1, width, 1))
+        before = width
+    return {name: array.astype(np.float32) for name, array in found.items()}

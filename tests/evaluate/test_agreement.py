@@ -1,7 +1,5 @@
 """The CLIP score against the logits of CLIP itself, with a tiny CLIP of random weights."""
 
-import json
-
 import pytest
 import torch
 
@@ -9,38 +7,6 @@ from atoll.errors import DataError
 from atoll.evaluate.agreement import ClipScore
 
 transformers = pytest.importorskip("transformers")
-
-
-@pytest.fixture
-def clip(tmp_path):
-    words = ["<|startoftext|>", "<|endoftext|>", "a</w>", "red</w>", "blue</w>", "shoe</w>"]
-    letters = sorted({letter for word in words[2:] for letter in word.removesuffix("</w>")})
-    vocabulary = [*words, *letters, *(f"{letter}</w>" for letter in letters if letter != "a")]
-    folder = tmp_path / "clip"
-    folder.mkdir()
-    (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(vocabulary)}))
-    (folder / "merges.txt").write_text("#version: 0.2\n")
-    transformers.CLIPTokenizer(
-        vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"), model_max_length=16
-    ).save_pretrained(folder)
-    size = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    torch.manual_seed(0)
-    config = transformers.CLIPConfig(
-        text_config={
-            **size,
-            "vocab_size": len(vocabulary),
-            "max_position_embeddings": 16,
-            "bos_token_id": 0,
-            "eos_token_id": 1,
-        },
-        vision_config={**size, "image_size": 32, "patch_size": 16},
-        projection_dim=8,
-    )
-    transformers.CLIPModel(config).save_pretrained(folder)
-    transformers.CLIPImageProcessor(
-        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
-    ).save_pretrained(folder)
-    return folder
 
 
 def test_the_score_is_the_cosine_that_clip_itself_finds(clip):

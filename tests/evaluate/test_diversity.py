@@ -13,20 +13,6 @@ from atoll.evaluate.diversity import LAYERS, SCALE, SHIFT, Lpips
 WEIGHTS = Path(__file__).parents[3] / "shared" / "weights" / "lpips" / "alexnet.npz"
 
 
-@pytest.fixture
-def arrays():
-    """Weights of the right shapes, at random."""
-    random = np.random.default_rng(0)
-    found, before = {}, 3
-    for index, (width, kernel, _, _) in enumerate(LAYERS):
-        shape = (kernel, kernel, before, width)
-        found[f"AlexNet_0/Conv_{index}/kernel"] = random.normal(0, 1 / np.sqrt(np.prod(shape[:3])), shape)
-        found[f"AlexNet_0/Conv_{index}/bias"] = random.normal(0, 0.1, width)
-        found[f"NetLinLayer_{index}/Conv_0/kernel"] = random.random((1, 1, width, 1))
-        before = width
-    return {name: array.astype(np.float32) for name, array in found.items()}
-
-
 def by_hand(arrays, left, right):
     """One pair of pictures (3, height, width), uint8, by matrix products over windows."""
     total = 0.0

@@ -43,3 +43,18 @@ def test_repetitions_have_students_interval(num):
 def test_one_repetition_has_no_interval():
     found = intervals.over_repetitions([2.0]).facts()
     assert found == {"value": 2.0, "low": None, "high": None, "num": 1}
+
+
+def test_the_interval_of_a_ratio_is_that_of_its_draws():
+    source = torch.Generator().manual_seed(0)
+    x = 10 + 0.3 * torch.randn(100_000, generator=source).double()
+    y = 20 + 0.8 * torch.randn(100_000, generator=source).double()
+    above, below = (
+        {"value": mean, "low": mean - 1.96 * error, "high": mean + 1.96 * error, "num": 50}
+        for mean, error in ((10.0, 0.3), (20.0, 0.8))
+    )
+    found = intervals.ratio(above, below)
+    assert found.value == pytest.approx(0.5)
+    assert found.high - found.value == pytest.approx(1.96 * float((x / y).std()), rel=0.02)
+    unknown = intervals.ratio({**above, "low": None, "high": None}, below)
+    assert math.isnan(unknown.low)

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from atoll import config
 from atoll.data import sources
 from atoll.data.values import standardise
 from atoll.errors import AtollError, DataError
-from atoll.evaluate import classifier, evaluation, features, occupancy, reference
+from atoll.evaluate import classifier, distances, evaluation, features, occupancy, reference
 from atoll.evaluate.measure import Judge, table
 from atoll.runs import Run
 
@@ -41,6 +42,92 @@ def test_real_samples_are_at_the_floor_and_noise_is_far(judge):
     assert near["clusters"]["divergence"]["value"] < 0.02 < far["clusters"]["divergence"]["value"]
     assert sum(near["clusters"]["samples"]) == pytest.approx(1)
     json.dumps(near, allow_nan=False)
+
+
+def test_every_distance_has_its_floor(judge):
+    """Of real samples against real ones, also for the shares of clusters and classes."""
+    found = judge.judge(standardise(judge.real.stored[:200], judge.real.contents))
+    floor = found["features"]["classifier"]["floor"]
+    assert floor["num"] == 200
+    halves = judge.spaces[0].reference[:500][:200], judge.spaces[0].reference[500:]
+    assert floor["frechet"] == pytest.approx(distances.frechet(*halves))
+    assert set(floor) == {"frechet", "kernel", "precision", "recall", "num"}
+    for group in ("clusters", "classes"):
+        # the very samples that are judged: their divergence is that floor itself
+        assert found[group]["floor"] == pytest.approx(found[group]["divergence"]["value"])
+        assert found[group]["floor"] > 0
+    assert "floor" in found["copies"]
+
+
+def test_a_second_set_is_judged_as_the_first_was(judge, monkeypatch):
+    """What is the same for all sets is computed once, and nothing of one set stays for the next."""
+    one, other = (torch.randn(50, 1, 28, 28, generator=torch.Generator().manual_seed(s)) for s in (0, 1))
+    first = judge.judge(one)
+    calls: list[Any] = []
+    real = distances.Frechet.__init__
+
+    def counted(self, *rest):
+        calls.append(rest)
+        real(self, *rest)
+
+    monkeypatch.setattr(distances.Frechet, "__init__", counted)
+    assert judge.judge(other) != first
+    assert judge.judge(one) == first
+    assert calls == []
+    fresh = Judge(judge.run, judge.how, judge.folder)
+    assert fresh.judge(one) == first
+    assert calls
+
+
+def test_only_inceptions_distance_is_called_fid(finished, tmp_path):
+    real = reference.draw(finished, 20)
+    named = {
+        name: features.Space(name, torch.Tensor.float, real, tmp_path, {}).distance_name
+        for name in ("inception", "classifier", "pixels", "facebook/dinov2-base", "google/inception")
+    }
+    assert named.pop("inception") == "FID"
+    assert not any("FID" in said for said in named.values())
+    assert all(name in said for name, said in named.items())
+
+
+def test_a_vision_model_of_transformers_gives_features(finished, tmp_path):
+    """A tiny DINOv2 of random weights from a folder: rows are its pooled output on the same pictures."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "mlp_ratio": 2}
+    model = transformers.Dinov2Model(transformers.Dinov2Config(image_size=28, patch_size=14, **size)).eval()
+    folder = tmp_path / "dino"
+    model.save_pretrained(folder)
+    transformers.BitImageProcessor(
+        size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}
+    ).save_pretrained(folder)
+    judge = Judge(finished, settings(features=[str(folder)], reference=64), tmp_path / "cache")
+    found = judge.judge(judge.x_0[:32])
+    (space,) = judge.spaces
+    processor = transformers.AutoImageProcessor.from_pretrained(folder)
+    pictures = judge.real.stored[:5].expand(-1, 3, -1, -1).permute(0, 2, 3, 1).numpy()
+    with torch.no_grad():
+        theirs = model(**processor(list(pictures), return_tensors="pt")).pooler_output
+    assert torch.allclose(space.reference[:5], theirs, atol=1e-4)
+    assert found["features"][str(folder)]["distance"] == f"Fréchet distance, {folder}"
+    assert "classes" not in found
+
+
+def test_pictures_of_prompts_are_looked_at(finished, tmp_path, arrays, clip):
+    """LPIPS within prompts with that of the data beside it, and the CLIP score, each with its interval."""
+    np.savez(tmp_path / "alexnet.npz", **arrays)
+    how = settings(lpips=str(tmp_path), clip=str(clip), reference=40)
+    judge = Judge(finished, how, tmp_path / "cache")
+    alike = judge.x_0[:1].expand(20, -1, -1, -1)
+    found = judge.looked_at(alike, {"prompt": ["a red shoe", "blue"] * 10})
+    assert found["diversity"]["value"] == pytest.approx(0, abs=1e-6)
+    assert found["diversity_of_data"]["value"] > 0.01
+    assert found["diversity"]["num"] == 10
+    assert found["clip_score"]["num"] == 20
+    assert found["clip_score"]["low"] <= found["clip_score"]["value"] <= found["clip_score"]["high"]
+    assert "clip_score" not in judge.looked_at(alike, {"label": [0, 1] * 10})
+    plain = Judge(finished, settings(reference=40), tmp_path / "cache")
+    assert plain.looked_at(alike, {"prompt": ["blue"] * 20}) == {}
 
 
 def test_pixels_are_features_too(finished, tmp_path):
@@ -138,7 +225,13 @@ def test_a_run_beside_a_monolith_and_by_time(finished):
     assert alike["matched"]["value"] == pytest.approx(1)
     assert alike["strangers"]["value"] < 0.99
     assert len(found["routing"]["times"]) == 10
-    assert "calibration" in evaluation.routing_table(found["routing"])
+    said = evaluation.routing_table(found["routing"])
+    assert "calibration" in said
+    assert "20 real samples at each time" in said
+    assert "likeness to the monolith" in table(list(found["strategies"].items()))
+    for row in found["routing"]["times"]:
+        for name, (low, high) in row["intervals"].items():
+            assert low <= row[name] <= high, name
     with pytest.raises(AtollError, match="is not a run of one cluster"):
         evaluation.evaluate(finished.changed([*small, f"evaluate.monolith={finished.path}"]))
 

@@ -93,3 +93,34 @@ def test_a_run_is_examined_at_every_time(finished):
         assert 0 <= row["entropy"] <= 1 + 1e-9
         assert len(row["table"]) == 3
     assert routing.examine(ensemble, finished, 30) == found
+    assert "intervals" not in found["times"][0]
+
+
+def test_intervals_are_those_of_a_mean(finished):
+    """Each as wide as the standard error of the rows behind it, which for a share is known."""
+    rows = routing.examine(load_ensemble(finished.path), finished, 200, resamples=300)["times"]
+    names = {"accuracy", "entropy", "cross_entropy", "calibration", "own", "others", "full", "top-1", "top-2"}
+    for row in rows:
+        assert set(row["intervals"]) == names | {"greedy", "disagreement"}
+        low, high = row["intervals"]["accuracy"]
+        error = math.sqrt(row["accuracy"] * (1 - row["accuracy"]) / 200)
+        assert high - low == pytest.approx(2 * 1.96 * error, rel=0.25)
+        for name, (low, high) in row["intervals"].items():
+            assert low <= row[name] <= high, name
+    router_alone = routing.examine(load_ensemble(finished.path), finished, 50, experts=False, resamples=5)
+    assert "own" not in router_alone["times"][0]["intervals"]
+
+
+def test_what_entropy_predicts_has_an_interval():
+    source = torch.Generator().manual_seed(0)
+    x = torch.rand(60, generator=source)
+    y = x + 0.5 * torch.rand(60, generator=source)
+    times = [{"entropy": float(a), "greedy": float(b)} for a, b in zip(x, y, strict=True)]
+    found = routing.predicts([{"times": times[:30]}, {"times": times[30:]}])
+    assert found.value == pytest.approx(stats.spearmanr(x.numpy(), y.numpy()).statistic, rel=1e-9)
+    assert found.num == 60
+    # Fisher's transformation gives about (1 - rho²) / sqrt(n) for the standard error
+    error = (1 - found.value**2) / math.sqrt(60)
+    assert found.high - found.value == pytest.approx(1.96 * error, rel=0.5)
+    assert found.low < found.value < found.high <= 1
+    assert routing.predicts([{"times": times[:1]}]) is None

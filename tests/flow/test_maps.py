@@ -393,3 +393,11 @@ def meanflow(start: nn.Module, power: float) -> nn.Module:
 def error(student: nn.Module, steps: int) -> float:
     samples = solver.integrate(student, start(4000), steps, solver.jump)
     return sliced_wasserstein(samples, DATA.draw(4000, seed=1)[0])
+
+
+def test_steps_of_walks_by_hand():
+    t = torch.tensor([0.0, 0.3, 0.5, 0.51, 1.0, 0.9])
+    uniform = torch.tensor([0.0, 0.7, 0.4, 0.4, 0.99, 1.0])
+    starts, ends = maps.step_of_a_walk(t, uniform, [1, 2, 4])
+    assert starts.tolist() == [1.0, 0.5, 0.5, 1.0, 1.0, 1.0]
+    assert ends.tolist() == [0.0, 0.25, 0.0, 0.5, 0.75, 0.75]

@@ -234,7 +234,7 @@ def test_waits_grow(store, monkeypatch):
     """Each about twice the one before, up to the longest; a store that is down is not besieged."""
     waits: list[float] = []
     monkeypatch.setattr(objects, "time", SimpleNamespace(monotonic=time.monotonic, sleep=waits.append))
-    monkeypatch.setattr(objects, "random", SimpleNamespace(uniform=lambda low, high: 1.0))
+    monkeypatch.setattr("atoll.storage.objects.random.uniform", lambda low, high: 1.0)
     store.proxy.fault = lambda number, method, path: "503" if number < 11 else None
     assert Store(store.address).read("x") is None
     assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10, 10])

@@ -1,10 +1,14 @@
 """A study at work: what is shared is made once, what is finished is never made again."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -112,6 +116,8 @@ def test_one_training_less_is_one_job_more(done, tmp_path):
     kept = path.read_text()
     path.unlink()
     try:
+        results.write(done.shop, done.cells)
+        assert "11 of 12 cells are finished." in (done.shop.folder / "study.md").read_text()
         left = room.trainings(done.shop, done.cells)
         assert [job.command[-1] for job in left] == [cell.training]
         assert left[0].progress()["step"] == left[0].steps
@@ -128,13 +134,37 @@ def test_what_it_leaves_behind(done):
     assert {line["seeds"] for line in written["lines"]} == {2}
     assert len((folder / "study.csv").read_text().splitlines()) == 1 + 12
     table = (folder / "study.md").read_text()
-    for text in ("Does it work?", "Fréchet distance, classifier", "final distance", "Rank correlation"):
+    for text in ("Does it work?", "Fréchet distance, classifier", "final distance", "| rank correlation |"):
         assert text in table, text
     rows = {row["strategy"]: row["flops_per_sample"] for row in written["rows"] if not row["monolith"]}
     monolith = next(row for row in written["rows"] if row["monolith"])
     assert rows["ancestral"] == pytest.approx(monolith["flops_per_sample"])
     assert rows["top-1"] > rows["ancestral"]  # it also asks the router
-    assert {path.name for path in folder.glob("*.svg")} == {"training.svg", "inference.svg"}
+    assert {path.stem for path in folder.glob("*.svg")} == {"distances", "training", "inference"}
+    assert written["reached"][0]["values"]["sample.strategy"] == "ancestral"
+    assert len(written["reached"][0]["each"]) == 2  # seeds
+    over = [each["over"] for each in written["entropy_predicts_greedy_loss"]]
+    assert over[0] == "all times and checkpoints"
+    assert written["entropy_predicts_greedy_loss"][0]["pairs"] == 4 * 10
+    assert {name for row in written["routing"] for name in row["times"][0]["intervals"]} >= {"entropy", "own"}
+
+
+def test_the_time_of_a_training_outlives_an_interruption(done):
+    """What was trained before is not trained again, and is still told: cells that are judged later say it."""
+    for cell in done.cells:
+        seconds = json.loads(done.shop.result(cell).read_text())["seconds"]
+        kept = json.loads((done.shop.shared / cell.training / "cells" / "trained.json").read_text())
+        assert 0 < seconds["train_cpu"] <= kept["train_cpu"]
+        assert 0 < seconds["train"] <= kept["train"]
+
+
+def test_a_study_without_a_finished_cell_says_so(done, tmp_path):
+    shop = Workshop(done.shop.study)
+    shop.folder, shop.shared = tmp_path / "none", tmp_path / "shared"
+    told = results.write(shop, done.cells)
+    assert told["finished"] == 0 < told["cells"]
+    assert (tmp_path / "none" / "study.md").read_text().endswith("No cell is finished yet.\n")
+    assert "report" not in told
 
 
 @needs_browser
@@ -145,8 +175,108 @@ def test_a_browser_likes_its_page(done, width, tmp_path):
     assert page.endswith("report.html")
     assert seen.complaints == []
     assert seen.broken == 0
-    assert seen.drawings == 2 + 3
+    assert seen.drawings == 3 + 3
+    assert seen.pictures == 2 + 4  # a strip of samples for each line
     assert seen.sticks_out <= 0
+
+
+MIXED = """
+name = "mixed"
+recipe = "tiny.toml"
+[set]
+condition.kind = "class"
+evaluate.num = 24
+evaluate.reference = 300
+evaluate.bootstrap = 3
+[budget]
+samples = [150]
+router = 0.1
+[axes]
+partition.clusters = [2]
+expert.override = [[], [{clusters = [0], path = "cosine", prediction = "noise"}]]
+sample.strategy = ["top-1"]
+sample.steps = [2, 4]
+sample.guidance = [1.0, 3.0]
+"""
+
+
+def test_objectives_steps_and_guidance_are_axes(tmp_path, monkeypatch):
+    """Each reaches what is trained and sampled, and what a sample costs follows."""
+    monkeypatch.setattr(classifier, "STEPS", 20)
+    (tmp_path / "tiny.toml").write_text(TINY)
+    (tmp_path / "mixed.toml").write_text(MIXED)
+    shop = Workshop(design.load(tmp_path / "mixed.toml"))
+    cells = shop.cells()
+    assert len(room.trainings(shop, cells)) == 3  # a monolith, eight cells of two mixes of objectives
+    carry_out(shop, cells)
+    results.write(shop, cells)
+    rows = json.loads((shop.folder / "study.json").read_text())["rows"]
+    assert len(rows) == 4 + 8
+    assert len({row["features"]["classifier"]["frechet"]["value"] for row in rows}) == 12
+    mixed = [row for row in rows if row["values"].get("expert.override")]
+    predictions = {
+        row["training"]: [
+            json.loads((shop.shared / row["training"] / "experts" / k / "config.json").read_text())
+            for k in ("00", "01")
+        ]
+        for row in mixed
+    }
+    (experts,) = predictions.values()
+    assert "noise" in json.dumps(experts[0])
+    assert "noise" not in json.dumps(experts[1])
+    costs = {
+        (row["values"]["sample.steps"], row["values"]["sample.guidance"]): row["flops_per_sample"]
+        for row in rows
+        if row["monolith"]
+    }
+    assert costs[4, 1.0] == pytest.approx(2 * costs[2, 1.0])
+    assert costs[2, 3.0] == pytest.approx(2 * costs[2, 1.0])  # with the class and without
+    table = (shop.folder / "study.md").read_text()
+    for heading in ("override", "steps", "guidance"):
+        assert f"| {heading} |" in table
+
+
+def descendants(pid):
+    """Processes that a process has started, and theirs."""
+    try:
+        own = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [each for child in own for each in (int(child), *descendants(child))]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="children are found in /proc")
+def test_a_killed_study_repeats_nothing_that_was_finished(tiny):
+    """Every process of it is killed when the first cell is there; the same command then does the rest."""
+    path = tiny.with_name("study.toml")
+    path.write_text(STUDY)
+    small = ["axes.seed=[0]", "budget.samples=[150]", "launch.at_once=1", 'evaluate.features=["pixels"]']
+    command = [sys.executable, "-m", "atoll", "study", str(path), "--json"]
+    command += [part for text in small for part in ("--set", text)]
+    shared = tiny.parent / "runs" / "studies" / "shared"
+
+    def finished():
+        names = ("*/cells/*.json", "*/experts/*/done.json", "*/router/done.json", "*/data/done.json")
+        found = {file: file.stat().st_mtime_ns for name in names for file in shared.glob(name)}
+        return {file: when for file, when in found.items() if file.name != "trained.json"}
+
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as study:
+        while study.poll() is None and not list(shared.glob("*/cells/????????????.json")):
+            time.sleep(0.02)
+        assert study.poll() is None, "it ended before it could be killed"
+        for pid in (study.pid, *descendants(study.pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    before = finished()
+    cells = [file for file in before if file.parent.name == "cells"]
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    told = json.loads(again.stdout)
+    assert told["finished"] == told["cells"] == 3
+    assert 0 < len(cells) < 3
+    after = finished()
+    assert {file: after[file] for file in before} == before
 
 
 @pytest.mark.slow
@@ -169,3 +299,22 @@ def test_the_command_in_its_own_processes_and_again(tiny):
     assert told["finished"] == told["cells"] == 3
     again = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert json.loads(again.stdout) == told
+
+
+def test_experts_go_on_from_a_common_start(done, tmp_path, monkeypatch):
+    """It is trained once, before anyone needs it, and experts of different runs begin with its weights."""
+    (tmp_path / "tiny.toml").write_text(TINY)
+    (tmp_path / "study.toml").write_text(STUDY)
+    monkeypatch.setenv("ATOLL_RUNS", str(done.shop.root.parent))
+    said = ["budget.samples=[300]", "budget.start=[0.4]", "axes.seed=[0]", "name=begun", "evaluate.routing=0"]
+    shop = Workshop(design.load(tmp_path / "study.toml", said))
+    cells = shop.cells()
+    (job,) = room.starts(shop, cells)
+    room.work(shop, cells, job.command[-1])
+    assert not room.starts(shop, cells)
+    carry_out(shop, cells)
+    assert all(shop.done(cell) for cell in cells)
+    (cell,) = {cell.training: cell for cell in cells if cell.start}.values()
+    start = shop.run(cell.start).expert(0)
+    for k in range(2):
+        assert shop.run(cell).expert(k).record["made_from"]["init"] == start.digest

@@ -115,6 +115,32 @@ def test_an_axis_of_one_cluster_is_the_monolith_itself(study):
     assert len(found) == 2 * 3
 
 
+def test_a_common_start_is_paid_from_the_budget(study):
+    more = ["budget.start=[0.5]", "start.expert.batch=16", "axes.seed=[0]", "budget.samples=[4000]"]
+    found = [cell for cell in cells(study, *more) if not cell.monolith]
+    plain = [cell for cell in cells(study, *more[2:]) if not cell.monolith]
+    for cell, before in zip(found, plain, strict=True):
+        config, start = cell.config, cell.start
+        assert (start.config.partition.clusters, start.config.expert.batch) == (1, 16)
+        assert start.config.expert.steps == 125
+        assert cell.flops == pytest.approx(flops(config) + flops(start.config))
+        assert cell.flops == pytest.approx(before.flops, rel=0.03)
+        assert config.expert.init == start.training
+        assert cell.training != before.training
+    assert {cell.training for cell in cells(study, *more) if cell.monolith} == {
+        cell.training for cell in cells(study, *more[2:]) if cell.monolith
+    }
+
+
+def test_shares_of_a_start_are_an_axis(study):
+    found = [cell for cell in cells(study, "budget.start=[0.0, 0.25]", "axes.seed=[0]") if not cell.monolith]
+    assert {cell.values["start"] for cell in found} == {0.0, 0.25}
+    assert all((cell.start is None) == (cell.values["start"] == 0) for cell in found)
+    assert len({cell.start.training for cell in found if cell.start}) == 2, (
+        "one for each budget, whatever K is"
+    )
+
+
 def test_without_a_condition_guidance_makes_no_other_cell(study):
     plain = cells(study)
     study.write_text(STUDY.replace("seed = [0, 1, 2]", "seed = [0, 1, 2]\nsample.guidance = [1.0, 2.0]"))
@@ -142,6 +168,7 @@ def test_a_mix_of_objectives_is_an_axis(study):
         (STUDY.replace("seed = [0, 1, 2]", "seed = 3"), r"axes\.seed must be a list"),
         (STUDY.replace("evaluate.num", "evaluate.nmu"), "did you mean 'evaluate.num'"),
         (STUDY.replace("[2000, 4000]", "[10]"), "leaves no step"),
+        (STUDY.replace("router = 0.1", "start = [1.0]"), "numbers from 0 to below"),
         ("name = ", "not TOML"),
     ],
 )
@@ -160,10 +187,10 @@ def test_every_shipped_study_unfolds(path):
 
 
 def test_shipped_studies_share_what_they_can():
-    """The strategies, partitions and budgets stand on trainings of the headline."""
+    """The strategies, partitions and budgets stand on trainings of the headline and of the budgets."""
     found = {path.stem: {cell.training for cell in cells(path)} for path in STUDIES}
-    for other in ("strategies", "partitions", "budget", "batch"):
-        assert found["headline"] & found[other], other
+    for other in ("strategies", "partitions", "budget", "batch", "experts", "routing"):
+        assert (found["headline"] | found["budget"]) & found[other], other
     ids = {path.stem: {cell.id for cell in cells(path)} for path in STUDIES}
     assert ids["headline"] & ids["partitions"]
     assert ids["headline"] & ids["budget"]

@@ -56,47 +56,26 @@ def test_each_ensemble_is_compared_with_the_monolith_of_its_own_seed():
     assert experts["distance"]["value"] == pytest.approx(14)
     assert experts["change"]["value"] == pytest.approx((-0.5 - 0.25) / 2)  # not 14 / 22 - 1
     assert experts["change"]["low"] < -0.5 < -0.25 < experts["change"]["high"]
-    assert tables.headline([monolith, experts])["change"] == experts["change"]
+    assert experts["each"] == [10, 18]
 
 
 def test_the_table_says_it():
-    text = tables.markdown("small", "Which?", tables.groups(TWO_SEEDS), "Fréchet distance, classifier", [])
+    table = tables.of_lines(tables.groups(TWO_SEEDS), "Fréchet distance, classifier")
+    text = tables.written(table)
     assert "| monolith |" in text
     assert "-38 ±" in text
-    assert "floor, which two halves of the data give at as many samples, is 0.4" in text
-    assert tables.markdown("empty", "Which?", [], "distance", []).endswith("No cell is finished yet.\n")
+    assert "Mean over 2 seeds" in table.note
+    assert "floor, which two halves of the data give at as many samples, is 0.4" in table.note
 
 
-def test_one_seed_has_no_interval():
+def test_one_seed_has_the_bootstrap_interval_of_its_cells():
+    """± 1 of 10 and ± 1 of 20 are 10 % and 5 %, which make 11.2 % of a half."""
     lines = tables.groups(TWO_SEEDS[:2])
-    assert tables.spread(lines[0]["distance"]) == "20.00"
-    assert tables.percent(lines[1]["change"]) == "-50 %"
-
-
-@pytest.mark.parametrize(
-    ("goal", "expected"), [(4.0, 100.0), (math.sqrt(8.0), 10**2.5), (9.0, 10.0), (1.0, math.inf)]
-)
-def test_what_must_be_spent_for_a_distance(goal, expected):
-    assert tables.to_reach(goal, [10, 100, 1000], [8.0, 4.0, 2.0]) == pytest.approx(expected)
-
-
-def test_a_quarter_of_the_compute_is_found():
-    rows = []
-    for budget, monolith, experts in ((25, 40.0, 21.0), (50, 30.0, 14.0), (100, 20.0, 10.0)):
-        rows += [
-            row(monolith, monolith=True, budget=budget, flops=float(budget)),
-            row(experts, budget=budget, flops=float(budget)),
-        ]
-    (found,) = tables.reached(tables.groups(rows))
-    share = tables.to_reach(20.0, [25, 50, 100], [21.0, 14.0, 10.0]) / 100
-    assert 0.25 < share < 0.28
-    assert f"with {share:.2f} of the compute" in found
-
-
-def test_a_distance_that_is_never_reached_is_said_so():
-    rows = [row(20.0, monolith=True, budget=b, flops=float(b)) for b in (1, 2)]
-    rows += [row(30.0, budget=b, flops=float(b)) for b in (1, 2)]
-    assert "reached never" in tables.reached(tables.groups(rows))[0]
+    assert tables.spread(lines[0]["distance"]) == "20.00 ± 1.00"
+    assert tables.percent(lines[1]["change"]) == "-50 ± 6 %"
+    assert lines[1]["change"]["high"] == pytest.approx(-0.5 + 0.5 * math.hypot(0.1, 0.05))
+    assert "knows nothing of other seeds" in tables.of_lines(lines, "distance").note
+    assert tables.spread({"value": 0.5, "low": None, "high": None}, 3) == "0.500"
 
 
 def test_comma_separated_values_are_all_there():
@@ -108,10 +87,26 @@ def test_comma_separated_values_are_all_there():
 
 
 def test_pictures_are_drawn_where_there_is_something_to_see():
-    assert plots.plots(tables.groups(TWO_SEEDS), "distance") == {}
+    (alone,) = plots.plots(tables.groups(TWO_SEEDS), "distance").items()
+    assert alone[0] == "distances"
+    assert "8 experts, ancestral" in alone[1]
+    assert plots.plots([], "distance") == {}
     several = [row(20.0, monolith=True), *(row(20.0 - k, clusters=k) for k in (2, 4, 8))]
-    assert list(plots.plots(tables.groups(several), "distance")) == ["experts"]
+    assert list(plots.plots(tables.groups(several), "distance")) == ["distances", "experts"]
     budgets = [row(10.0 / b, budget=b, flops=float(b), monolith=m) for b in (1, 2) for m in (True, False)]
-    (picture,) = plots.plots(tables.groups(budgets), "distance").values()
+    _, picture = plots.plots(tables.groups(budgets), "distance").values()
     assert "training FLOPs, router included" in picture
     assert picture.startswith("<svg")
+
+
+def test_values_of_axes_are_said_without_brackets():
+    assert tables.said([]) == "none"
+    assert tables.said([{"clusters": [0], "path": "cosine"}]) == "clusters: 0, path: cosine"
+    assert tables.said(12_500) == "12,500"
+    assert tables.said(None) == ""
+
+
+def test_lines_of_fewer_seeds_are_told_apart():
+    note = tables.of_lines(tables.groups([*TWO_SEEDS, row(9.0, strategy="top-1")]), "distance").note
+    assert "Mean over 1 to 2 seeds" in note
+    assert "where there is one seed yet" in note

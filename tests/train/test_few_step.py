@@ -1,3 +1,4 @@
+import itertools
 import os
 import shutil
 import signal
@@ -78,22 +79,28 @@ def test_lessons_come_one_after_the_other(pupil):
 
 
 def test_the_first_loss_of_trajectories_by_hand(pupil):
-    """Sixteen pairs on two trajectories of four steps of the dense student, of order two."""
-    run = pupil()
+    """Sixteen pairs on two trajectories of four steps of the dense student; large losses count less."""
+    run = pupil(floor=0.5)
     few_step.few_step(run)
     dense = network_of(run.student)
     drawn = draws.training_draws(0, "few-step/trajectories", 0, (16, 1, 28, 28), 0.0, pairs=1.0)
     points, step = [drawn.noise[:2]], solver.DPM()
+    times = [2 * i / (4 + i) for i in range(5)]  # i / 4 with a shift of 2
     for i in range(4, 0, -1):
-        points.append(step(dense, points[-1], i / 4, (i - 1) / 4))
+        points.append(step(dense, points[-1], times[i], times[i - 1]))
     expected = []
     for row in range(16):
         start = max(1, int(torch.ceil(drawn.t[row] * 4)))
         end = min(int(drawn.r[row] * 4), start - 1)
+        if drawn.uniform[row] < 0.75:  # a step of a walk of 1, 2 or 4
+            long = [4, 2, 1][int(drawn.uniform[row] * 4)]
+            end = (start - 1) // long * long
+            start = end + long
         x_t, x_r = points[4 - start][row % 2], points[4 - end][row % 2]
-        target = (x_t - x_r) / ((start - end) / 4)
-        predicted = dense(x_t[None], torch.tensor([start / 4]))[0]
-        expected.append((predicted - target).square().mean())
+        target = (x_t - x_r) / (times[start] - times[end])
+        predicted = dense(x_t[None], torch.tensor([times[start]]))[0]
+        loss = (predicted - target).square().mean()
+        expected.append(loss / (loss + 0.5))
     found = losses(run.stage("few-step", "trajectories"))[0]
     assert found == pytest.approx(torch.stack(expected).mean().item(), rel=1e-3)
 
@@ -212,13 +219,14 @@ def test_one_network_samples_in_any_number_of_steps(pupil, tmp_path):
     run = pupil(sample_steps=2)
     few_step.few_step(run)
     one = atoll.load(run.path / "few-step")
-    assert one.maps and one.defaults.steps == 2
+    assert one.maps and (one.defaults.steps, one.defaults.shift) == (2, 2.0)
     network, noise = network_of(run.few_step), draws.sample_noise(0, range(3), (1, 28, 28))
     for steps in (1, 2, 4, 8):
         x_t = noise
-        for i in range(steps, 0, -1):
-            t, r = torch.full((3,), i / steps), torch.full((3,), (i - 1) / steps)
-            x_t = x_t - network(x_t, t, None, r) / steps
+        times = solver.times(steps, 2.0)
+        for start, end in itertools.pairwise(times):
+            t, r = torch.full((3,), start), torch.full((3,), end)
+            x_t = x_t - (start - end) * network(x_t, t, None, r)
         torch.testing.assert_close(one.sample(3, steps=steps), x_t, rtol=1e-4, atol=1e-5)
     written = sample.sample(run, tmp_path / "o", model="few-step", num=3)
     assert len(written["experts"]) == 3

@@ -99,20 +99,24 @@ def test_a_student_starts_from_the_expert_of_the_largest_cluster(taught):
     assert all(torch.allclose(value, own[key], atol=1e-6) for key, value in weights(stage).items())
 
 
-def test_experts_without_a_common_start_are_not_averaged(taught):
-    with pytest.raises(ConfigError, match="share a start"):
-        student.dense(taught(init="average"))
+@pytest.mark.parametrize(
+    ("init", "said"), [("average", "share a start"), ("start", r"expert\.init is not set")]
+)
+def test_without_a_common_start_there_is_neither_a_mean_nor_a_start(taught, init, said):
+    with pytest.raises(ConfigError, match=said):
+        student.dense(taught(init=init))
 
 
-def test_experts_of_one_start_are_averaged(prepared):
-    start = jobs.expert(prepared(name="start"), 0)
-    tiny = ["student.steps=1", "student.batch=8", "student.lr=1e-12", "student.init=average"]
+@pytest.mark.parametrize("init", ["average", "start"])
+def test_students_of_experts_with_one_start(prepared, init):
+    start = jobs.expert(prepared("partition.clusters=1", name="start"), 0)
+    tiny = ["student.steps=1", "student.batch=8", "student.lr=1e-12", f"student.init={init}"]
     run = prepared(f"expert.init={start.path}", "expert.steps=3", *tiny)
     for k in range(3):
         jobs.expert(run, k)
     stage = student.dense(run)
     shares = run.partition.contents["priors"]
-    every = [weights(run.expert(k)) for k in range(3)]
+    every = [weights(run.expert(k) if init == "average" else start) for k in range(3)]
     for key, value in weights(stage).items():
         mean = sum(share * one[key] for share, one in zip(shares, every, strict=True))
         torch.testing.assert_close(value, mean, atol=1e-6, rtol=1e-5)

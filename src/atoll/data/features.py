@@ -26,15 +26,15 @@ class Features(Protocol):
         ...
 
 
-def open_features(config: EncodeConfig, kind: str) -> Features:
-    """The features that `encode.features` names."""
+def open_features(config: EncodeConfig, kind: str, *, unit: bool = True) -> Features:
+    """The features that `encode.features` names; those of models have length one, if not told otherwise."""
     if config.features == "pixels":
         return pixel_features
     if kind not in ("image", "video"):
         raise DataError(f"encode.features '{config.features}' sees pictures, not {kind}; use 'pixels'")
     if is_folder(config.features) and not (Path(config.features).expanduser() / "config.json").is_file():
-        return EfficientNetFeatures(config.features, config.device)
-    return VisionFeatures(config.features, config.device)
+        return EfficientNetFeatures(config.features, config.device, unit=unit)
+    return VisionFeatures(config.features, config.device, unit=unit)
 
 
 def pixel_features(values: Tensor) -> Tensor:
@@ -49,9 +49,10 @@ def pixel_features(values: Tensor) -> Tensor:
 
 
 class VisionFeatures:
-    """Pooled, L2-normalised features of any vision model of transformers."""
+    """Pooled features of any vision model of transformers, L2-normalised as directions are compared."""
 
-    def __init__(self, name: str, device: str = "auto") -> None:
+    def __init__(self, name: str, device: str = "auto", *, unit: bool = True) -> None:
+        self._unit = unit
         transformers = require("transformers", "encode.features")
         with loading(f"encode.features '{name}'"):
             self._processor = transformers.AutoImageProcessor.from_pretrained(name)
@@ -67,7 +68,7 @@ class VisionFeatures:
         pixels = inputs["pixel_values"].to(self._device, torch.float32)
         # Models of pictures and text (CLIP, SigLIP) have a door of their own for pictures.
         see = getattr(self._model, "get_image_features", self._model)
-        return F.normalize(pooled(see(pixels)).float().flatten(1), dim=1).cpu()
+        return _of_length(pooled(see(pixels)).float().flatten(1), self._unit).cpu()
 
 
 def pooled(output: Any) -> Tensor:
@@ -82,9 +83,10 @@ def pooled(output: Any) -> Tensor:
 
 
 class EfficientNetFeatures:
-    """L2-normalised features of EfficientNet-Lite0."""
+    """Features of EfficientNet-Lite0, L2-normalised as directions are compared."""
 
-    def __init__(self, folder: str, device: str = "auto") -> None:
+    def __init__(self, folder: str, device: str = "auto", *, unit: bool = True) -> None:
+        self._unit = unit
         self._device = pick_device(device)
         with loading(f"encode.features '{folder}'"):
             self._model = EfficientNetLite0.load(Path(folder).expanduser()).to(self._device)
@@ -92,7 +94,11 @@ class EfficientNetFeatures:
     @torch.inference_mode()
     def __call__(self, values: Tensor) -> Tensor:
         """(n, channels, *grid) as (n, 1280)."""
-        return F.normalize(self._model(colour_frames(values).to(self._device)), dim=1).cpu()
+        return _of_length(self._model(colour_frames(values).to(self._device)), self._unit).cpu()
+
+
+def _of_length(rows: Tensor, unit: bool) -> Tensor:
+    return F.normalize(rows, dim=1) if unit else rows
 
 
 def colour_frames(values: Tensor) -> Tensor:

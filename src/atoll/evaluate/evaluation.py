@@ -39,8 +39,12 @@ def evaluate(run: Run, progress: Progress | None = None) -> dict[str, Any]:
         "strategies": rows,
     }
     if how.routing and len(ensemble.experts) > 1 and ensemble.router is not None:
-        examined = routing.examine(ensemble, run, how.routing)
-        found["routing"] = {**examined, "entropy_predicts_greedy_loss": routing.predicts([examined])}
+        examined = routing.examine(ensemble, run, how.routing, resamples=how.bootstrap)
+        predicted = routing.predicts([examined])
+        found["routing"] = {
+            **examined,
+            "entropy_predicts_greedy_loss": None if predicted is None else predicted.facts(),
+        }
     write_json(run.path / "evaluation" / FILE, found)
     return found
 
@@ -62,5 +66,9 @@ def routing_table(examined: Mapping[str, Any]) -> str:
     lines += ["".join(f"{row[name]:13.4f}" for name in head) for row in examined["times"]]
     found = examined["entropy_predicts_greedy_loss"]
     if found is not None:
-        lines.append(f"entropy and what top-1 loses against full: rank correlation {found:.2f}")
+        low, high = (f"{found[end]:.2f}" for end in ("low", "high"))
+        said = f"rank correlation {found['value']:.2f} ({low} to {high})"
+        lines.append(f"entropy and what top-1 loses against full: {said}")
+    num = examined["num"]
+    lines.append(f"on {num:,} real samples at each time; the 95 % interval of each number is in {FILE}")
     return "\n".join(lines)

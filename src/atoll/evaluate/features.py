@@ -90,7 +90,9 @@ def open_space(name: str, real: Real, folder: Path, device: str = "auto") -> Spa
     if name == INCEPTION:
         return Space(name, inception(device), real, folder, about)
     kind = "image" if real.contents.get("autoencoder") is not None else real.contents["kind"]
-    return Space(name, open_features(EncodeConfig(features=name, device=device), kind), real, folder, about)
+    # As the network makes them: distances in print (FD-DINOv2) are on features of any length.
+    see = open_features(EncodeConfig(features=name, device=device), kind, unit=False)
+    return Space(name, see, real, folder, {"unit_length": False})
 
 
 def predict(real: Real, folder: Path, x_0: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """How sure a number is: bootstrap intervals, and intervals over repetitions."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -64,3 +64,12 @@ def over_repetitions(values: Sequence[float]) -> Measured:
     half = STUDENT[num - 2] if num - 2 < len(STUDENT) else NORMAL
     half *= float(tensor.std()) / math.sqrt(num)
     return Measured(mean, mean - half, mean + half, num)
+
+
+def ratio(above: Mapping[str, Any], below: Mapping[str, Any]) -> Measured:
+    """One measured number over another that was found apart from it: their relative errors add as squares."""
+    value = above["value"] / below["value"]
+    if above["low"] is None or below["low"] is None:
+        return Measured(value, math.nan, math.nan, above["num"])
+    half = value * math.hypot(*((each["high"] - each["value"]) / each["value"] for each in (above, below)))
+    return Measured(value, value - half, value + half, above["num"])

@@ -1,7 +1,7 @@
 """One set of samples against the data: every number with its interval, and the floor beside it."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ class Judge:
         # Beside the runs: all that stand on the same data share what is computed of it.
         self.folder = folder or run.path.resolve().parent / ".evaluation"
         self.real: Real = reference.draw(run, how.reference)
+        self._made: dict[tuple[Any, ...], Any] = {}
 
     @cached_property
     def spaces(self) -> list[Space]:
@@ -67,17 +68,23 @@ class Judge:
     def _distances(self, space: Space, x_0: Tensor) -> dict[str, Any]:
         rows, data = space.of(x_0), space.reference
         return {
-            "frechet": self._frechet(rows, data).facts(),
+            "frechet": self._frechet(rows, space).facts(),
             "kernel": _kernel(rows, data, self.how.bootstrap).facts(),
             **self._manifolds(rows, data),
-            "floor": self._floor(space, len(x_0)),
+            "floor": self._once(("floor", space.name, len(x_0)), lambda: self._floor(space, len(x_0))),
             "distance": space.distance_name,
             **space.about,
         }
 
-    def _frechet(self, rows: Tensor, data: Tensor) -> Measured:
-        to = distances.Frechet(data)
+    def _frechet(self, rows: Tensor, space: Space) -> Measured:
+        to = self._once(("frechet", space.name), lambda: distances.Frechet(space.reference))
         return bootstrap(len(rows), lambda chosen: to(rows[chosen]), self.how.bootstrap)
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What is the same for every set of samples that is judged."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def _manifolds(self, rows: Tensor, data: Tensor) -> dict[str, Any]:
         rows, data = rows[:MANIFOLD], data[: min(MANIFOLD, max(len(rows), 2))]
@@ -101,20 +108,33 @@ class Judge:
         }
 
     def _groups(self, x_0: Tensor, asked: Tensor | None) -> dict[str, Any]:
+        """Shares of clusters and classes among samples and data, and beside them those of real samples."""
         found: dict[str, Any] = {}
+        num = len(x_0)
         clusters = occupancy.clusters_of(self.run, x_0, self.real.contents)
-        sizes = self.run.partition.contents["sizes"]
+        sizes = torch.tensor(self.run.partition.contents["sizes"])
         if clusters is not None and len(sizes) > 1:
-            found["clusters"] = occupancy.shares(clusters, torch.tensor(sizes), self.how.bootstrap)
+            found["clusters"] = occupancy.shares(clusters, sizes, self.how.bootstrap)
+            found["clusters"]["floor"] = self._once(("clusters", num), lambda: self._apart(num, sizes))
         if any(space.name == features.CLASSIFIER for space in self.spaces):
             predicted = features.predict(self.real, self.folder, x_0)
             # The data as the classifier sees them too, so that its own mistakes do not count.
-            of_data = features.predict(self.real, self.folder, self.x_0[:MANIFOLD])
+            of_data = self._once(("classes",), self._classes_of_data)
             counts = torch.bincount(of_data, minlength=len(self.real.contents["class_names"]))
             found["classes"] = occupancy.shares(predicted, counts, self.how.bootstrap)
+            found["classes"]["floor"] = occupancy.apart(of_data[:num], counts)
             if asked is not None:
                 found["as_asked"] = mean_of_rows(predicted == asked.cpu(), self.how.bootstrap).facts()
         return found
+
+    def _apart(self, num: int, sizes: Tensor) -> float:
+        """How far the clusters' shares among as many real samples are from those among all."""
+        own = occupancy.clusters_of(self.run, self.x_0[:num], self.real.contents)
+        assert own is not None
+        return occupancy.apart(own, sizes)
+
+    def _classes_of_data(self) -> Tensor:
+        return features.predict(self.real, self.folder, self.x_0[:MANIFOLD])
 
     def _copies(self, x_0: Tensor) -> dict[str, Any]:
         """How many samples are copies of training samples, and how many of the data of each other."""
@@ -225,12 +245,19 @@ def table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
                 f"  {'precision':34} {_said(space['precision'])}   floor {floor['precision']:.3g}",
                 f"  {'recall':34} {_said(space['recall'])}   floor {floor['recall']:.3g}",
             ]
-        extras = {
-            **{f"divergence of {key} (bits)": found[key]["divergence"] for key in GROUPS if key in found},
-            "copies of training samples": found["copies"],
-            **{said: found[key] for key, said in EXTRAS.items() if found.get(key) is not None},
-        }
+        for key in GROUPS:
+            if key in found:
+                floor = found[key]["floor"]
+                what = f"divergence of {key} (bits)"
+                lines.append(f"  {what:34} {_said(found[key]['divergence'])}   floor {floor:.3g}")
+        copies = found["copies"]
+        lines.append(f"  {'copies of training samples':34} {_said(copies)}   floor {copies['floor']:.3g}")
+        extras = {said: found[key] for key, said in EXTRAS.items() if found.get(key) is not None}
         lines += [f"  {said:34} {_said(number)}" for said, number in extras.items()]
+        if "monolith" in found:
+            alike = found["monolith"]
+            strangers = f"strangers {alike['strangers']['value']:.3g}"
+            lines.append(f"  {'likeness to the monolith':34} {_said(alike['matched'])}   {strangers}")
     return "\n".join(lines)
 
 

@@ -38,11 +38,14 @@ def shares(found: Tensor, real: Tensor, resamples: int) -> dict[str, Any]:
     groups = len(real)
     counts = torch.bincount(found, minlength=groups).double()
 
-    def apart(chosen: Tensor) -> float:
-        return distances.divergence(torch.bincount(found[chosen], minlength=groups), real)
-
+    found_apart = bootstrap(len(found), lambda chosen: apart(found[chosen], real), resamples)
     return {
         "samples": (counts / counts.sum()).tolist(),
         "data": (real.double() / real.sum()).tolist(),
-        "divergence": bootstrap(len(found), apart, resamples).facts(),
+        "divergence": found_apart._replace(low=max(0.0, found_apart.low)).facts(),
     }
+
+
+def apart(found: Tensor, real: Tensor) -> float:
+    """The divergence of the groups of some samples from those of the data."""
+    return distances.divergence(torch.bincount(found, minlength=len(real)), real)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from atoll.data.store import Batch, Reader
+from atoll.evaluate.intervals import Measured, bootstrap, mean_of_rows
 from atoll.flow import draws, mixture, path
 from atoll.models.conditions import Condition, TextCondition
 from atoll.models.ensemble import Ensemble
@@ -19,19 +20,30 @@ TIMES = tuple((index + 0.5) / 10 for index in range(10))
 CONFIDENCES = 10
 """Bins of the calibration error."""
 ROWS = 250
+RESAMPLES = 200
+"""Behind the interval of a correlation."""
 
 
 @torch.inference_mode()
 def examine(
-    ensemble: Ensemble, run: Run, num: int, *, experts: bool = True, times: Sequence[float] = TIMES
+    ensemble: Ensemble,
+    run: Run,
+    num: int,
+    *,
+    experts: bool = True,
+    times: Sequence[float] = TIMES,
+    resamples: int = 0,
 ) -> dict[str, Any]:
-    """Router and experts on so many real samples at each time, drawn with the clusters' natural shares."""
+    """Router and experts on so many real samples at each time, drawn with the clusters' natural shares.
+
+    With `resamples` every number has its bootstrap interval under the same name in `intervals`.
+    """
     batch = _drawn(run, num)
     noise = draws.training_draws(run.config.seed, "examined", 0, batch.x_0.shape, 0.0).noise
     return {
         "num": num,
         "clusters": len(ensemble.experts),
-        "times": [_at(ensemble, batch, noise, t, experts) for t in times],
+        "times": [_at(ensemble, batch, noise, t, experts, resamples) for t in times],
     }
 
 
@@ -49,7 +61,9 @@ def _told(ensemble: Ensemble, batch: Batch) -> Condition:
     return None
 
 
-def _at(ensemble: Ensemble, batch: Batch, noise: Tensor, t: float, experts: bool) -> dict[str, Any]:
+def _at(
+    ensemble: Ensemble, batch: Batch, noise: Tensor, t: float, experts: bool, resamples: int = 0
+) -> dict[str, Any]:
     """One time: rows of all samples are gathered part by part, then summed up."""
     told = _told(ensemble, batch)
     posteriors, errors, apart = [], [], []
@@ -67,12 +81,44 @@ def _at(ensemble: Ensemble, batch: Batch, noise: Tensor, t: float, experts: bool
             )
             errors.append(_errors(v, posterior, e - x_0).cpu())
             apart.append(mixture.disagreement(posterior, v).cpu())
-    found = {"t": t, **router_facts(torch.cat(posteriors), batch.cluster)}
+    told_router, rows = torch.cat(posteriors), {"cluster": batch.cluster}
+    found = {"t": t, **router_facts(told_router, batch.cluster)}
     if experts:
-        clusters = len(ensemble.experts)
-        found |= expert_facts(torch.cat(errors), batch.cluster, clusters)
-        found["disagreement"] = float(torch.cat(apart).double().mean())
+        rows |= {"errors": torch.cat(errors), "apart": torch.cat(apart)}
+        found |= expert_facts(rows["errors"], batch.cluster, len(ensemble.experts))
+        found["disagreement"] = float(rows["apart"].double().mean())
+    if resamples:
+        found["intervals"] = _intervals(told_router, rows, resamples)
     return found
+
+
+def _intervals(posterior: Tensor, rows: Mapping[str, Tensor], resamples: int) -> dict[str, list[float]]:
+    """Low and high of every number at one time, by samples drawn again."""
+    cluster, clusters = rows["cluster"], posterior.shape[1]
+    own = posterior.double().gather(1, cluster[:, None])[:, 0]
+    each = {
+        "accuracy": (posterior.argmax(1) == cluster).double(),
+        "entropy": _entropies(posterior),
+        "cross_entropy": -own.clamp(min=1e-12).log(),
+    }
+    if "errors" in rows:
+        errors = rows["errors"].double()
+        mine = errors[torch.arange(len(errors)), cluster]
+        full, first, second = errors[:, clusters:].T
+        each |= {
+            "own": mine,
+            "others": (errors[:, :clusters].sum(1) - mine) / max(1, clusters - 1),
+            "full": full,
+            "top-1": first,
+            "top-2": second,
+            "greedy": first - full,
+            "disagreement": rows["apart"].double(),
+        }
+    found = {name: mean_of_rows(values, resamples) for name, values in each.items()}
+    found["calibration"] = bootstrap(
+        len(cluster), lambda chosen: calibration(posterior[chosen], cluster[chosen]), resamples
+    )
+    return {name: [measured.low, measured.high] for name, measured in found.items()}
 
 
 def _errors(v: Tensor, posterior: Tensor, target: Tensor) -> Tensor:
@@ -86,22 +132,32 @@ def _errors(v: Tensor, posterior: Tensor, target: Tensor) -> Tensor:
 
 
 def router_facts(posterior: Tensor, cluster: Tensor) -> dict[str, Any]:
-    """Accuracy, expected calibration error (Guo et al. 2017, eq. 3), entropy as a share of its maximum."""
+    """Accuracy, calibration error, entropy as a share of its maximum, what own clusters are given."""
     p = posterior.double()
-    confidence, choice = p.max(1)
-    right = (choice == cluster).double()
-    bins = (confidence * CONFIDENCES).long().clamp(max=CONFIDENCES - 1)
-    gap = torch.zeros(CONFIDENCES, dtype=torch.float64).index_add_(0, bins, right - confidence)
-    entropy = -torch.special.xlogy(p, p).sum(1).mean() / math.log(max(2, p.shape[1]))
     own = p.gather(1, cluster[:, None])[:, 0]
     by_cluster = [own[cluster == k] for k in range(p.shape[1])]
     return {
-        "accuracy": float(right.mean()),
-        "calibration": float(gap.abs().sum() / len(p)),
-        "entropy": float(entropy),
+        "accuracy": float((p.argmax(1) == cluster).double().mean()),
+        "calibration": calibration(posterior, cluster),
+        "entropy": float(_entropies(posterior).mean()),
         "cross_entropy": float(-own.clamp(min=1e-12).log().mean()),
         "own_probability": [float(rows.mean()) if len(rows) else None for rows in by_cluster],
     }
+
+
+def calibration(posterior: Tensor, cluster: Tensor) -> float:
+    """The expected calibration error: how far confidence is from being right (Guo et al. 2017, eq. 3)."""
+    confidence, choice = posterior.double().max(1)
+    right = (choice == cluster).double()
+    bins = (confidence * CONFIDENCES).long().clamp(max=CONFIDENCES - 1)
+    gap = torch.zeros(CONFIDENCES, dtype=torch.float64).index_add_(0, bins, right - confidence)
+    return float(gap.abs().sum() / len(right))
+
+
+def _entropies(posterior: Tensor) -> Tensor:
+    """The entropy of each row as a share of the largest possible."""
+    p = posterior.double()
+    return -torch.special.xlogy(p, p).sum(1) / math.log(max(2, p.shape[1]))
 
 
 def expert_facts(errors: Tensor, cluster: Tensor, clusters: int) -> dict[str, Any]:
@@ -142,7 +198,17 @@ def _ranks(values: Sequence[float]) -> Tensor:
     return below.double() + (equal - 1).double() / 2
 
 
-def predicts(examined: Sequence[Mapping[str, Any]]) -> float | None:
+def predicts(examined: Sequence[Mapping[str, Any]], resamples: int = RESAMPLES) -> Measured | None:
     """How well the router's entropy predicts what top-1 loses, over all times of all that were examined."""
     rows = [row for each in examined for row in each["times"] if "greedy" in row]
-    return correlation([row["entropy"] for row in rows], [row["greedy"] for row in rows])
+    x, y = [row["entropy"] for row in rows], [row["greedy"] for row in rows]
+    if correlation(x, y) is None:
+        return None
+
+    def of(chosen: Tensor) -> float:
+        some = chosen.tolist()
+        found = correlation([x[i] for i in some], [y[i] for i in some])
+        return math.nan if found is None else found
+
+    measured = bootstrap(len(rows), of, resamples)
+    return measured._replace(low=max(-1.0, measured.low), high=min(1.0, measured.high))

@@ -12,7 +12,7 @@ MeanFlow refers to Geng et al. (arXiv 2505.13447), its distillation to arXiv 251
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -65,13 +65,28 @@ def weighed(loss: Times, power: float, floor: float) -> Times:
 
 
 def trajectory(
-    velocity: solver.Velocity, noise: Samples, steps: int, step: solver.Step = solver.euler
+    velocity: solver.Velocity,
+    noise: Samples,
+    steps: int,
+    step: solver.Step = solver.euler,
+    shift: float = 1.0,
 ) -> Float[Tensor, "points batch *sample"]:
-    """All points of a solver's way from noise to data on an even grid, noise first (arXiv 2509.24526)."""
+    """All points of a solver's way from noise to data, noise first (arXiv 2509.24526)."""
     points = [noise]
-    for t, t_next in itertools.pairwise(solver.times(steps)):
+    for t, t_next in itertools.pairwise(solver.times(steps, shift)):
         points.append(step(velocity, points[-1], t, t_next))
     return torch.stack(points)
+
+
+def step_of_a_walk(t: Times, uniform: Times, counts: Sequence[int]) -> tuple[Times, Times]:
+    """Start ⌈n t⌉ / n and end, one n-th less, of the step around t on an even walk of n steps.
+
+    n is drawn from `counts`. A student that is asked for so many steps only ever takes these.
+    """
+    drawn = (uniform * len(counts)).long().clamp(max=len(counts) - 1)
+    n = torch.tensor(counts, device=t.device)[drawn]
+    end = ((t * n).ceil() - 1).clamp(min=0)
+    return (end + 1) / n, end / n
 
 
 def two_steps(velocity: Average, x_t: Samples, t: Times, r: Times) -> Samples:

@@ -7,18 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atoll import plan
+from atoll import gallery, plan
 from atoll.config import EvaluateConfig, SampleConfig
 from atoll.data import encode, partition
 from atoll.evaluate import routing
 from atoll.evaluate.measure import Judge, sample_and_judge
 from atoll.launch.local import Job
-from atoll.runs import Run, Stage, digest, read_lines, runs_folder, write_json
+from atoll.models.ensemble import Samples
+from atoll.runs import Run, Stage, digest, read_json, read_lines, replacing, runs_folder, write_json
 from atoll.sample import load_ensemble
 from atoll.study.design import Cell, Study, unfold
 from atoll.train import jobs
 
 Progress = Callable[[str, int, int], None]
+SHOWN = 12
+"""Samples of each cell that are kept as a picture."""
 
 
 class Workshop:
@@ -56,6 +59,9 @@ class Workshop:
     def run(self, cell: Cell) -> Run:
         """The run of a cell, with data and clusters in their places."""
         config = cell.config.model_copy(update={"name": cell.training})
+        if cell.start is not None:
+            begin = str(self.shared / cell.start.training / "experts" / "00")
+            config = config.model_copy(update={"expert": config.expert.model_copy(update={"init": begin})})
         run = Run(self.shared / cell.training, config)
         write_json(run.path / "resolved.json", config.model_dump(mode="json"))
         _link(run.path / "data", self.data().path)
@@ -65,6 +71,10 @@ class Workshop:
     def result(self, cell: Cell) -> Path:
         """Where the numbers of a cell are."""
         return self.shared / cell.training / "cells" / f"{cell.id}.json"
+
+    def picture(self, cell: Cell) -> Path:
+        """Where some of its samples can be seen."""
+        return self.result(cell).with_suffix(".png")
 
     def examined(self, cell: Cell) -> Path | None:
         """Where router and experts of a cell's training are looked at by time, if the study asks for it."""
@@ -112,11 +122,21 @@ class Training(Job):
         return {**newest, "step": sum(line["step"] for line in last)}
 
 
+def starts(shop: Workshop, cells: Sequence[Cell]) -> list[Training]:
+    """A job for every common start that is wanted and not there yet; they come before everything else."""
+    wanted = [cell.start for cell in cells if cell.start is not None and not shop.done(cell)]
+    return _jobs(shop, [start for start in wanted if not shop.run(start).expert(0).done])
+
+
 def trainings(shop: Workshop, cells: Sequence[Cell]) -> list[Training]:
     """A job for every distinct training that has a cell without numbers."""
+    return _jobs(shop, [cell for cell in cells if not shop.done(cell)])
+
+
+def _jobs(shop: Workshop, cells: Sequence[Cell]) -> list[Training]:
     found: dict[str, Training] = {}
     for cell in cells:
-        if shop.done(cell) or cell.training in found:
+        if cell.training in found:
             continue
         config = cell.config
         clusters = config.partition.clusters
@@ -145,23 +165,28 @@ def _title(cell: Cell) -> str:
 
 def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
     """Train what these cells share, and judge each of them that has no numbers yet."""
+    start = next((cell.start for cell in cells if cell.start and cell.start.training == training), None)
+    if start is not None and not shop.run(start).expert(0).done:
+        jobs.expert(shop.run(start), 0)
     mine = [cell for cell in cells if cell.training == training and not shop.done(cell)]
     if not mine:
         return
     run = shop.run(mine[0])
-    since = time.monotonic()
+    spent = _Spent(shop.shared / training / "cells" / "trained.json")
     for k in range(run.config.partition.clusters):
         jobs.expert(run, k)
         shutil.rmtree(run.expert(k).path / "state", ignore_errors=True)
     if run.config.partition.clusters > 1:
         jobs.router(run)
         shutil.rmtree(run.router.path / "state", ignore_errors=True)
-    trained = time.monotonic() - since
+    trained = spent.told()
     judges: dict[EvaluateConfig, Judge] = {}
     known = shop.data().contents
     examined = shop.examined(mine[0])
     if examined is not None and not examined.is_file():
-        write_json(examined, routing.examine(load_ensemble(run.path), run, mine[0].config.evaluate.routing))
+        asked = mine[0].config.evaluate
+        ensemble = load_ensemble(run.path)
+        write_json(examined, routing.examine(ensemble, run, asked.routing, resamples=asked.bootstrap))
     for cell in mine:
         if shop.result(cell).is_file():
             continue
@@ -169,9 +194,35 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
         judge = judges.setdefault(how, Judge(Run(run.path, cell.config), how))
         settings = _sampling(cell.config.sample)
         ensemble = load_ensemble(run.path, **settings)
-        found, _ = sample_and_judge(ensemble, judge, how.num, settings)
-        found["seconds"]["train"] = trained
+        found, drawn = sample_and_judge(ensemble, judge, how.num, settings)
+        found["seconds"] |= trained
+        if judge.real.contents["kind"] != "unknown":
+            _show(shop.picture(cell), drawn, judge.real.contents)
         write_json(shop.result(cell), {**found, "flops_per_sample": inference_flops(cell, found, known)})
+
+
+class _Spent:
+    """What a training took in all, however often it was interrupted and taken up again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._since = time.monotonic(), time.process_time()
+
+    def told(self) -> dict[str, float]:
+        """Seconds of training until now, on the clock and of the processor; they are kept."""
+        now = {"train": time.monotonic() - self._since[0], "train_cpu": time.process_time() - self._since[1]}
+        before = read_json(self._path) if self._path.is_file() else {}
+        whole = {name: seconds + before.get(name, 0.0) for name, seconds in now.items()}
+        write_json(self._path, whole)
+        return whole
+
+
+def _show(path: Path, drawn: Samples, contents: Mapping[str, Any]) -> None:
+    """The first of a cell's samples as a picture; of the same seed, so that cells can be compared."""
+    first = slice(0, SHOWN)
+    pixels = gallery.to_pixels(drawn.x_0[first], contents)
+    with replacing(path) as beside:
+        gallery.grid(pixels, drawn.expert[first].tolist(), columns=SHOWN).save(beside, format="PNG")
 
 
 def _sampling(how: SampleConfig) -> dict[str, Any]:
@@ -183,10 +234,11 @@ def inference_flops(cell: Cell, found: Mapping[str, Any], data: Mapping[str, Any
     config = cell.config
     costs = plan.plan(config, data)["jobs"]
     asked = config.sample.steps * (2 if config.sample.solver == "heun" else 1)
-    guided = 2 if config.sample.guidance > 1 and config.condition.kind != "none" else 1
+    told = config.condition.kind != "none"
+    begin, end = config.sample.guided
+    guided = 1 + (end - begin if config.sample.guidance > 1 and told else 0)
     flops = asked * guided * found["experts_per_step"] * costs["expert 0"]["forward_flops_per_sample"]
     if "router" in costs:
-        told = config.condition.kind != "none"
         router = asked if found["strategy"] != "ancestral" else int(told)
         flops += router * costs["router"]["forward_flops_per_sample"]
     return float(flops)

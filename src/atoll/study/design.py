@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from atoll import plan
 from atoll.config import RunConfig, Section, assignments, merged, validate
@@ -15,7 +15,8 @@ from atoll.errors import ConfigError
 from atoll.runs import digest
 
 CLUSTERS, STRATEGY, SEED, BUDGET = "partition.clusters", "sample.strategy", "seed", "budget"
-OF_ENSEMBLES = ("partition.", "router.", STRATEGY, "sample.temperature", "expert.override")
+START, GUIDANCE = "start", "sample.guidance"
+OF_ENSEMBLES = ("partition.", "router.", STRATEGY, START, "sample.temperature", "expert.override")
 """Axes that say something of experts and router only: the monolith is the same along them."""
 OF_TRAINING = ("seed", "data", "encode", "partition", "condition", "expert", "router")
 """What a training depends on."""
@@ -28,6 +29,16 @@ class BudgetConfig(Section):
     """As samples that one expert's network could be trained on; several are an axis."""
     router: float = Field(0.05, ge=0, lt=1)
     """The router's share."""
+    start: tuple[float, ...] = Field((0.0,), min_length=1, strict=False)
+    """The share for a start that all experts have in common: one network on all data, from which each goes
+    on alone. Several are an axis."""
+
+    @field_validator("start")
+    @classmethod
+    def _leaves_something(cls, shares: tuple[float, ...]) -> tuple[float, ...]:
+        if any(not 0 <= share < 0.95 for share in shares):
+            raise ValueError("shares of a common start are numbers from 0 to below 0.95")
+        return shares
 
 
 class StudyConfig(Section):
@@ -45,6 +56,8 @@ class StudyConfig(Section):
     budget: BudgetConfig
     monolith: dict[str, Any] = Field(default_factory=dict)
     """What is different for the monolith besides its one cluster, such as its batch."""
+    start: dict[str, Any] = Field(default_factory=dict)
+    """What is different for a common start, such as its batch and learning rate."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +69,9 @@ class Cell:
     config: RunConfig
     monolith: bool
     flops: float = 0.0
-    """Of training, with the router's."""
+    """Of training, with the router's and the start's."""
+    start: "Cell | None" = None
+    """What its experts begin with, if they have that in common."""
 
     @property
     def training(self) -> str:
@@ -146,7 +161,8 @@ def axes(config: StudyConfig) -> dict[str, list[Any]]:
     for key, values in found.items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"study {config.name}: axes.{key} must be a list of values")
-    return {BUDGET: list(config.budget.samples), **found}
+    starts = {START: list(config.budget.start)} if any(config.budget.start) else {}
+    return {BUDGET: list(config.budget.samples), **starts, **found}
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
@@ -178,8 +194,20 @@ def _ensemble(study: Study, point: Mapping[str, Any], data: Mapping[str, Any]) -
 
 
 def _monolith(study: Study, point: Mapping[str, Any], data: Mapping[str, Any]) -> Cell:
+    return _alone(study, point, data, study.config.monolith)
+
+
+def _start(study: Study, point: Mapping[str, Any], data: Mapping[str, Any]) -> Cell | None:
+    """What experts begin with: a monolith with its share of the budget."""
+    samples = int(point.get(START, 0) * point[BUDGET])
+    return _alone(study, {**point, BUDGET: samples}, data, study.config.start) if samples else None
+
+
+def _alone(
+    study: Study, point: Mapping[str, Any], data: Mapping[str, Any], different: Mapping[str, Any]
+) -> Cell:
     shared = {key: value for key, value in point.items() if not key.startswith(OF_ENSEMBLES)}
-    tree = merged(_at(study.base, shared), study.config.monolith)
+    tree = merged(_at(study.base, shared), different)
     tree["partition"] = {"clusters": 1}
     tree["expert"] = {key: value for key, value in tree.get("expert", {}).items() if key != "override"}
     tree["sample"] = {**tree.get("sample", {}), "strategy": "ancestral"}
@@ -190,7 +218,7 @@ def _at(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
     """The base with the values of one point in their places; samples are drawn with the run's seed."""
     tree: dict[str, Any] = dict(base)
     for key, value in point.items():
-        if key != BUDGET:
+        if key not in (BUDGET, START):
             tree = merged(tree, _nested(key.split("."), value))
     seed = tree.get("seed", 0)
     return merged({"sample": {"seed": seed}}, tree)
@@ -212,6 +240,7 @@ def _within_budget(
     config = validate({**tree, "name": "cell"}, str(study.path))
     if config.condition.kind == "none":  # there is nothing to guide by
         config = config.model_copy(update={"sample": config.sample.model_copy(update={"guidance": 1.0})})
+        point = {key: 1.0 if key == GUIDANCE else value for key, value in point.items()}
     share, samples = study.config.budget.router, point[BUDGET]
     costs = plan.plan(config, data)["jobs"]
     forward = costs["expert 0"]["forward_flops_per_sample"]
@@ -223,6 +252,9 @@ def _within_budget(
         steps = max(1, round(share * samples * forward / router / config.router.batch))
         spent = steps * config.router.batch * router / forward
         changes["router"] = config.router.model_copy(update={"steps": steps})
+    start = None if monolith else _start(study, point, data)
+    if start is not None:
+        spent += start.config.expert.batch * start.config.expert.steps
     batch = config.expert_for(0).batch
     steps = int((samples - spent) / (clusters * batch))
     if steps < 1:
@@ -230,11 +262,12 @@ def _within_budget(
             f"study {study.config.name}: a budget of {samples} samples leaves no step for {clusters} experts"
         )
     changes["expert"] = config.expert.model_copy(update={"steps": steps})
-    if (
-        config.expert.batch_of == "monolith"
-    ):  # the same training has the same name, however its batch was said
+    if config.expert.batch_of == "monolith":
+        # The same training has the same name, however its batch was said.
         own = {"batch": config.expert.batch // clusters, "batch_of": "expert"}
         changes["expert"] = changes["expert"].model_copy(update=own)
+    if start is not None:  # by name: where it lies says nothing of what it is
+        changes["expert"] = changes["expert"].model_copy(update={"init": start.training})
     config = config.model_copy(update=changes)
     flops = 3 * forward * (spent + clusters * batch * steps)
-    return Cell({**point, CLUSTERS: clusters}, config, monolith, flops)
+    return Cell({**point, CLUSTERS: clusters}, config, monolith, flops, start)

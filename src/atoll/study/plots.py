@@ -1,14 +1,18 @@
 """A study in pictures: distance against training FLOPs, number of experts, and inference FLOPs."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atoll.drawing import drawn
 from atoll.provenance import PALETTE
 from atoll.study.design import BUDGET, CLUSTERS
-from atoll.study.tables import heading, said, varying
+from atoll.study.tables import heading, names, said, word_columns
 
 Row = Mapping[str, Any]
+WRAPPED = 36
+"""Letters of a title in one row."""
+INK, SEA = "#1c2833", "#0b6e8a"
 
 
 def plots(lines: Sequence[Row], distance: str) -> dict[str, str]:
@@ -18,11 +22,48 @@ def plots(lines: Sequence[Row], distance: str) -> dict[str, str]:
         "experts": ("clusters", "number of experts", CLUSTERS),
         "inference": ("flops_per_sample", "FLOPs per sample", "sample.strategy"),
     }
-    found = {}
+    found = {"distances": _distances(lines, distance)} if lines else {}
     for name, (across, label, axis) in wanted.items():
         if len({_across(line, across) for line in lines if not line["monolith"]}) > 1:
             found[name] = _plot(lines, across, label, axis, distance)
     return found
+
+
+def _distances(lines: Sequence[Row], distance: str) -> str:
+    """Every line of the table: its mean and interval, each seed a dot; what the data's halves give dashed."""
+    titles = ["\n".join(textwrap.wrap(title(line, lines), WRAPPED)) for line in lines]
+    rows = sum(1 + text.count("\n") for text in titles)
+
+    def draw(axes: Any) -> None:
+        for place, line in enumerate(lines):
+            ink = INK if line["monolith"] else SEA
+            axes.errorbar(
+                line["distance"]["value"],
+                place,
+                xerr=_half(line),
+                color=ink,
+                **{"marker": "o", "ms": 6, "capsize": 3, "elinewidth": 1.2},
+            )
+            if len(line["each"]) > 1:
+                axes.scatter(line["each"], [place] * len(line["each"]), color=ink, s=12, alpha=0.45)
+        floor = sum(line["floor"] for line in lines) / len(lines)
+        axes.axvline(floor, color=INK, lw=0.8, ls="--", alpha=0.6)
+        axes.set_yticks(range(len(lines)), titles)
+        axes.set(xlabel=distance, xlim=(0, None), ylim=(len(lines) - 0.5, -0.5))
+        axes.grid(axis="x", lw=0.4, alpha=0.5)
+
+    return drawn(draw, (6.4, 1.0 + 0.3 * rows))
+
+
+def title(line: Row, lines: Sequence[Row]) -> str:
+    """A line of the table in a few words."""
+    keys = [key for key in word_columns(lines) if key != CLUSTERS and key in line["values"]]
+    who = "monolith" if line["monolith"] else f"{line['values'].get(CLUSTERS)} experts, {line['strategy']}"
+    return ", ".join([who, *(_value(key, line["values"][key]) for key in keys)])
+
+
+def _value(key: str, value: Any) -> str:
+    return f"{said(value)} samples" if key == BUDGET else f"{heading(key)} {said(value)}"
 
 
 def _across(line: Row, key: str) -> float:
@@ -36,8 +77,8 @@ def _plot(lines: Sequence[Row], across: str, label: str, axis: str, distance: st
                 [_across(line, across) for line in curve],
                 [line["distance"]["value"] for line in curve],
                 yerr=[_half(line) for line in curve],
-                color="#1c2833" if name.startswith("monolith") else PALETTE[number % len(PALETTE)],
-                label=name,
+                color=INK if name.startswith("monolith") else PALETTE[number % len(PALETTE)],
+                label="\n".join(textwrap.wrap(name, WRAPPED)),
                 **{"marker": "o", "ms": 4, "lw": 1.3, "capsize": 2, "elinewidth": 0.8},
             )
         axes.set(xlabel=label, ylabel=distance, xscale="log", ylim=(0, None))
@@ -52,11 +93,11 @@ def _plot(lines: Sequence[Row], across: str, label: str, axis: str, distance: st
 
 def by_time(examined: Sequence[Row]) -> list[str]:
     """The router's entropy, and what top-1 loses, against the time; and the one against the other."""
-    names = _names(examined)
+    titles = names(examined)
 
     def against_time(key: str, label: str) -> str:
         def draw(axes: Any) -> None:
-            for number, (name, each) in enumerate(zip(names, examined, strict=True)):
+            for number, (name, each) in enumerate(zip(titles, examined, strict=True)):
                 rows = each["times"]
                 ink = PALETTE[number % len(PALETTE)]
                 axes.plot(
@@ -76,11 +117,6 @@ def by_time(examined: Sequence[Row]) -> list[str]:
 
     greedy = "loss of top-1 above the mixture's"
     return [against_time("entropy", "entropy of the router"), against_time("greedy", greedy), drawn(together)]
-
-
-def _names(examined: Sequence[Row]) -> list[str]:
-    keys = varying(examined)
-    return [", ".join(f"{heading(key)} {said(each['values'].get(key))}" for key in keys) for each in examined]
 
 
 def _half(line: Row) -> float:

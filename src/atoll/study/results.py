@@ -1,15 +1,15 @@
 """What a study leaves behind: its numbers as JSON, CSV and Markdown, and pictures of them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from atoll import report
 from atoll.runs import read_json, replacing, write_json
-from atoll.study import plots, tables
+from atoll.study import answers, plots, tables
 from atoll.study.cells import Workshop
-from atoll.study.design import CLUSTERS, Cell
+from atoll.study.design import Cell
 
 
 def collect(shop: Workshop, cells: Sequence[Cell]) -> list[dict[str, Any]]:
@@ -42,21 +42,53 @@ def write(shop: Workshop, cells: Sequence[Cell]) -> dict[str, Any]:
         "study": config.name,
         "cells": len(cells),
         "finished": len(rows),
-        "best": tables.headline(lines),
+        "best": answers.headline(lines),
         "table": str(shop.folder / "study.md"),
+        "reached": answers.reached(rows),
+        "entropy_predicts_greedy_loss": answers.predictions(examined) if examined else [],
     }
     written = {**found, "lines": lines, "rows": rows, "routing": examined}
     write_json(shop.folder / "study.json", written)
     _write(shop.folder / "study.csv", tables.comma_separated(rows))
-    _write(shop.folder / "study.md", tables.markdown(config.name, config.question, lines, distance, examined))
+    _write(
+        shop.folder / "study.md", markdown(config.name, config.question, rows, distance, examined, len(cells))
+    )
     pictures = plots.plots(lines, distance)
     for name, picture in pictures.items():
         _write(shop.folder / f"{name}.svg", picture)
     if lines:
-        text = _page(shop, rows, lines, distance, examined, list(pictures.values()))
+        text = _page(shop, rows, lines, distance, examined, pictures, len(cells))
         _write(shop.folder / "report.html", text)
         found["report"] = str(shop.folder / "report.html")
     return found
+
+
+def markdown(
+    name: str,
+    question: str,
+    rows: Sequence[tables.Row],
+    distance: str,
+    examined: Sequence[tables.Row],
+    cells: int,
+) -> str:
+    """All tables of a study."""
+    lines = tables.groups(rows)
+    if not lines:
+        return f"# {name}\n\n{question}\n\nNo cell is finished yet.\n"
+    table = tables.of_lines(lines, distance)
+    parts = [
+        f"# {name}",
+        question,
+        f"{len(rows)} of {cells} cells are finished." if len(rows) < cells else "",
+        tables.written(table),
+        table.note,
+        "\n".join(f"- {answers.said_reached(each)}" for each in answers.reached(rows)),
+    ]
+    if examined:
+        told, times = answers.foretold(examined), tables.by_time(examined)
+        parts += ["## Does the router's entropy predict what top-1 loses?", tables.written(told), told.note]
+        parts += ["## By time", tables.written(times), times.note]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _page(
@@ -65,13 +97,15 @@ def _page(
     lines: Sequence[tables.Row],
     distance: str,
     examined: Sequence[tables.Row],
-    pictures: Sequence[str],
+    pictures: Mapping[str, str],
+    cells: int,
 ) -> str:
     """The page of a study."""
     config, table = shop.study.config, tables.of_lines(lines, distance)
-    best = tables.headline(lines)
-    seconds = {row["training"]: row["seconds"]["train"] for row in rows}
-    times = tables.by_time(examined) if examined else None
+    best = answers.headline(lines)
+    seconds: dict[str, float] = {}
+    for row in rows:
+        seconds[row["training"]] = max(row["seconds"]["train"], seconds.get(row["training"], 0.0))
     kinds = [
         "monolith" if line["monolith"] else "best" if best and line["change"] == best["change"] else ""
         for line in lines
@@ -79,20 +113,21 @@ def _page(
     return report.template("study.html.j2").render(
         name=config.name,
         question=config.question,
-        answer=_answer(best, distance),
+        answer=_answer(best, lines, distance),
         numbers=[
-            (str(len(rows)), "cells"),
+            (str(len(rows)) if len(rows) == cells else f"{len(rows)} of {cells}", "cells"),
             (str(len(seconds)), "distinct trainings"),
-            (f"{sum(seconds.values()) / 60:,.0f} min", "of training, added up"),
+            (report.duration(sum(seconds.values())), "of training, added up"),
             (f"{rows[0]['num']:,}", "samples judged in each cell"),
         ],
-        plots=pictures,
+        plots=[PLOTS[name] | {"drawing": drawing} for name, drawing in pictures.items()],
+        shown=_shown(shop, lines),
         note=table.note,
         head=table.head,
         words=len(tables.word_columns(lines)) + 2,
         body=[{"cells": cells, "kind": kind} for cells, kind in zip(table.body, kinds, strict=True)],
-        reached=tables.reached(lines),
-        by_time=None if times is None else {**times._asdict(), "plots": plots.by_time(examined)},
+        reached=[answers.said_reached(each) for each in answers.reached(rows)],
+        by_time=_by_time(examined),
         facts=[
             ("recipe", config.recipe),
             ("data", shop.study.base_run.data.source),
@@ -104,13 +139,52 @@ def _page(
     )
 
 
-def _answer(best: dict[str, Any] | None, distance: str) -> str:
+PLOTS = {
+    "distances": {
+        "title": "How far samples are from the data",
+        "note": "Left is better. Each row is a line of the table: the mean with its interval, and a pale dot "
+        "for each seed. The dashed line is what two halves of the data give.",
+    },
+    "training": {"title": "Against what training cost", "note": "Lower is better, further left is cheaper."},
+    "experts": {"title": "Against the number of experts", "note": "One expert is the monolith."},
+    "inference": {
+        "title": "Against what a sample costs",
+        "note": "Lower is better, further left is cheaper.",
+    },
+}
+MOST_SHOWN = 10
+
+
+def _shown(shop: Workshop, lines: Sequence[tables.Row]) -> list[dict[str, str]]:
+    """Some samples of the first seed of each line: monoliths, then ensembles from the best on."""
+    order = sorted(lines, key=lambda line: (not line["monolith"], line["distance"]["value"]))
+    found = []
+    for line in order:
+        places = list(shop.shared.glob(f"*/cells/{line['cells'][0]}.png"))
+        if places:
+            name = f"{plots.title(line, lines)}: {tables.spread(line['distance'])}"
+            found.append({"name": name, "picture": report.embedded(places[0]) or ""})
+    return found[:MOST_SHOWN]
+
+
+def _by_time(examined: Sequence[tables.Row]) -> dict[str, Any] | None:
+    """What the page says of router and experts by time, if a study asks for it."""
+    if not examined:
+        return None
+    drawings = plots.by_time(examined)
+    return {"foretold": answers.foretold(examined), "times": tables.by_time(examined), "plots": drawings}
+
+
+def _answer(best: dict[str, Any] | None, lines: Sequence[tables.Row], distance: str) -> str:
     """The study in a sentence."""
     if best is None:
         return ""
-    clusters, change = best["values"].get(CLUSTERS), tables.percent(best["change"])
-    how = f"with {clusters} experts sampled {best['strategy']}"
-    return f"At best, {how}: {distance} {change} against the monolith."
+    mean = f"mean over {best['seeds']} seeds" if best["seeds"] > 1 else "one seed"
+    how = f"{plots.title({**best, 'monolith': False}, lines)} ({mean})"
+    if best["change"]["value"] >= 0:
+        return f"No ensemble is nearer to the data than its monolith. Nearest, by {distance}: {how}."
+    change = tables.percent(best["change"])
+    return f"At best, {distance} {change} against the monolith: {how}, {tables.spread(best['distance'])}."
 
 
 def _examined(shop: Workshop, cells: Sequence[Cell]) -> list[dict[str, Any]]:

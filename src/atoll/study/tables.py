@@ -2,14 +2,12 @@
 
 import csv
 import io
-import itertools
 import json
-import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from atoll.evaluate.intervals import over_repetitions
-from atoll.evaluate.routing import predicts
+from atoll.evaluate.intervals import Measured, over_repetitions, ratio
 from atoll.study.design import BUDGET, CLUSTERS, SEED
 
 Row = Mapping[str, Any]
@@ -26,41 +24,57 @@ def floor_of(row: Row) -> float:
 
 
 def groups(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Cells that differ by their seed only as one line each: means, intervals, and against the monolith."""
+    """Cells that differ by their seed only as one line each: means, intervals, and against the monolith.
+
+    Intervals are those of repetition; a single seed has the bootstrap interval of its cell, which knows
+    nothing of other trainings.
+    """
     monoliths = {row["beside"]: row for row in rows if row["monolith"]}
     repeated: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: not row["monolith"]):
         repeated.setdefault(row["group"], []).append(row)
-    found = []
-    for cells in repeated.values():
-        change = [
-            distance_of(cell) / distance_of(monoliths[cell["beside"]]) - 1
-            for cell in cells
-            if cell["beside"] in monoliths
-        ]
-        first = cells[0]
-        found.append(
-            {
-                "values": {key: value for key, value in first["values"].items() if key != SEED},
-                "monolith": first["monolith"],
-                "strategy": first["strategy"],
-                "seeds": len(cells),
-                "num": first["num"],
-                "training_flops": first["training_flops"],
-                "flops_per_sample": over_repetitions([c["flops_per_sample"] for c in cells]).value,
-                "distance": over_repetitions([distance_of(cell) for cell in cells]).facts(),
-                "floor": over_repetitions([floor_of(cell) for cell in cells]).value,
-                "change": over_repetitions(change).facts() if change else None,
-                **{
-                    name: over_repetitions([_space(cell)[name]["value"] for cell in cells]).facts()
-                    for name in ("kernel", "precision", "recall")
-                },
-                "classes": _mean_of(cells, "classes"),
-                "clusters": _mean_of(cells, "clusters"),
-                "copies": over_repetitions([cell["copies"]["value"] for cell in cells]).value,
-            }
-        )
-    return found
+    return [_line(cells, monoliths) for cells in repeated.values()]
+
+
+def _line(cells: Sequence[Row], monoliths: Mapping[str, Row]) -> dict[str, Any]:
+    first = cells[0]
+    return {
+        "values": {key: value for key, value in first["values"].items() if key != SEED},
+        "monolith": first["monolith"],
+        "strategy": first["strategy"],
+        "seeds": len(cells),
+        "cells": [cell["cell"] for cell in cells],
+        "num": first["num"],
+        "training_flops": first["training_flops"],
+        "flops_per_sample": over_repetitions([c["flops_per_sample"] for c in cells]).value,
+        "distance": _together([_space(cell)["frechet"] for cell in cells]),
+        "each": [distance_of(cell) for cell in cells],
+        "floor": over_repetitions([floor_of(cell) for cell in cells]).value,
+        "change": _change(
+            [(cell, monoliths[cell["beside"]]) for cell in cells if cell["beside"] in monoliths]
+        ),
+        **{
+            name: _together([_space(cell)[name] for cell in cells])
+            for name in ("kernel", "precision", "recall")
+        },
+        "classes": _mean_of(cells, "classes"),
+        "clusters": _mean_of(cells, "clusters"),
+        "copies": over_repetitions([cell["copies"]["value"] for cell in cells]).value,
+    }
+
+
+def _together(found: Sequence[Row]) -> dict[str, Any]:
+    """The mean over seeds; of one seed the number as it was measured."""
+    return dict(found[0]) if len(found) == 1 else over_repetitions([each["value"] for each in found]).facts()
+
+
+def _change(pairs: Sequence[tuple[Row, Row]]) -> dict[str, Any] | None:
+    """What a distance is above the monolith's, as a share of it, seed by seed."""
+    if not pairs:
+        return None
+    ratios = [ratio(_space(cell)["frechet"], _space(monolith)["frechet"]) for cell, monolith in pairs]
+    found = ratios[0] if len(ratios) == 1 else over_repetitions([each.value for each in ratios])
+    return Measured(found.value - 1, found.low - 1, found.high - 1, found.num).facts()
 
 
 def _space(row: Row) -> Mapping[str, Any]:
@@ -104,14 +118,20 @@ def of_lines(lines: Sequence[Row], distance: str) -> Table:
         cells += ["" if line["monolith"] else line["strategy"]]
         cells += [f"{line['training_flops']:.3g}", f"{line['flops_per_sample']:.3g}"]
         cells += [spread(line["distance"]), "" if line["monolith"] else percent(line["change"])]
-        cells += [f"{line[key]['value']:.3f}" for key in ("precision", "recall")]
+        cells += [spread(line[key], 3) for key in ("precision", "recall")]
         cells += ["" if line["classes"] is None else f"{line['classes']:.4f}", f"{line['copies']:.2%}"]
         body.append(cells)
-    seeds, num = max(line["seeds"] for line in lines), lines[0]["num"]
+    counts = sorted({line["seeds"] for line in lines})
+    seeds, num = counts[-1], lines[0]["num"]
     floor = sum(line["floor"] for line in lines) / len(lines)
-    interval = "with the 95 % interval of Student's t" if seeds > 1 else "without an interval"
+    if seeds > 1:
+        many = " to ".join(map(str, dict.fromkeys((counts[0], seeds))))
+        interval = f"Mean over {many} seeds with the 95 % interval of Student's t"
+        interval += "" if counts[0] > 1 else ", and the bootstrap's where there is one seed yet"
+    else:
+        interval = "One seed, with the 95 % bootstrap interval, which knows nothing of other seeds"
     note = (
-        f"Mean over {seeds} seed{'s' if seeds > 1 else ''}, {interval}; {num:,} samples a cell. The floor, "
+        f"{interval}; {num:,} samples a cell. The floor, "
         f"which two halves of the data give at as many samples, is {floor:.3g}. Training FLOPs count the "
         "router's; each ensemble is compared with the monolith of the same seed and budget."
     )
@@ -123,30 +143,18 @@ def word_columns(lines: Sequence[Row]) -> list[str]:
     return [key for key in varying(lines) if key != "sample.strategy"]
 
 
-def markdown(name: str, question: str, lines: Sequence[Row], distance: str, examined: Sequence[Row]) -> str:
-    """All tables of a study."""
-    if not lines:
-        return f"# {name}\n\n{question}\n\nNo cell is finished yet.\n"
-    table = of_lines(lines, distance)
-    parts = [f"# {name}", question, _written(table), table.note, "\n".join(f"- {s}" for s in reached(lines))]
-    if examined:
-        times = by_time(examined)
-        parts += ["## By time", _written(times), times.note]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _written(table: Table) -> str:
+def written(table: Table) -> str:
+    """In Markdown."""
     rows = ["| " + " | ".join(row) + " |" for row in (table.head, *table.body)]
     return "\n".join([rows[0], "|---" * len(table.head) + "|", *rows[1:]])
 
 
-def spread(number: Mapping[str, Any] | None) -> str:
+def spread(number: Mapping[str, Any] | None, digits: int = 2) -> str:
     """A number with its interval."""
     if number is None:
         return ""
-    if number["low"] is None:
-        return f"{number['value']:.2f}"
-    return f"{number['value']:.2f} ± {number['high'] - number['value']:.2f}"
+    value = f"{number['value']:.{digits}f}"
+    return value if number["low"] is None else f"{value} ± {number['high'] - number['value']:.{digits}f}"
 
 
 def percent(number: Mapping[str, Any] | None) -> str:
@@ -158,57 +166,12 @@ def percent(number: Mapping[str, Any] | None) -> str:
 
 
 def said(value: Any) -> str:
-    """A value of an axis."""
+    """A value of an axis; lists and tables without their brackets."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
+    if isinstance(value, (list, dict)):
+        return re.sub(r"[\[\]{}\"]", "", json.dumps(value)) or "none"
     return "" if value is None else value if isinstance(value, str) else json.dumps(value)
-
-
-def to_reach(goal: float, spent: Sequence[float], distances: Sequence[float]) -> float:
-    """What must be spent for a distance, between two points by a line in the logarithms; inf for never."""
-    if distances[0] <= goal:
-        return spent[0]
-    for (a, x), (b, y) in itertools.pairwise(zip(spent, distances, strict=True)):
-        if y <= goal:
-            share = (math.log(x) - math.log(goal)) / (math.log(x) - math.log(y))
-            return math.exp(math.log(a) + share * (math.log(b) - math.log(a)))
-    return math.inf
-
-
-def reached(lines: Sequence[Row]) -> list[str]:
-    """With how much of the compute each kind of ensemble reaches the last monolith's distance."""
-    budgets = sorted({line["values"][BUDGET] for line in lines})
-    if len(budgets) < 2:
-        return []
-    found = []
-    for key, kind in _kinds(lines).items():
-        last = [line for line in lines if line["monolith"] and line["values"][BUDGET] == budgets[-1]]
-        last = [line for line in last if _shared(line) <= set(key)] or last
-        if not last or len(kind) < 2:
-            continue
-        goal, whole = last[0]["distance"]["value"], last[0]["training_flops"]
-        spent = to_reach(
-            goal, [line["training_flops"] for line in kind], [line["distance"]["value"] for line in kind]
-        )
-        name = ", ".join(f"{heading(k)} {v}" for k, v in key) or "experts"
-        share = "never" if math.isinf(spent) else f"with {spent / whole:.2f} of the compute"
-        at_most = " or less" if spent == kind[0]["training_flops"] else ""
-        found.append(f"{name}: the monolith's final distance of {goal:.2f} is reached {share}{at_most}.")
-    return found
-
-
-def _kinds(lines: Sequence[Row]) -> dict[tuple[tuple[str, str], ...], list[Row]]:
-    """Ensembles that differ by their budget only, by budget."""
-    kinds: dict[tuple[tuple[str, str], ...], list[Row]] = {}
-    for line in sorted(lines, key=lambda line: line["values"][BUDGET]):
-        if not line["monolith"]:
-            key = tuple((k, str(v)) for k, v in line["values"].items() if k != BUDGET)
-            kinds.setdefault(key, []).append(line)
-    return kinds
-
-
-def _shared(line: Row) -> set[tuple[str, str]]:
-    return {(k, str(v)) for k, v in line["values"].items() if k not in (BUDGET, CLUSTERS)}
 
 
 def comma_separated(rows: Sequence[Row]) -> str:
@@ -250,20 +213,16 @@ def by_time(examined: Sequence[Row]) -> Table:
         for each in examined
         for row in each["times"]
     ]
-    found = predicts(examined)
-    sentence = "" if found is None else f" Rank correlation of entropy and greedy over all rows: {found:.2f}."
     note = (
         "Router and experts on real samples at each time: accuracy, calibration error and entropy (as a "
         "share of its maximum) of the router; velocity loss of the samples' own expert, of the others, of "
-        f"the whole mixture and of top-1; greedy is what top-1 loses against the whole mixture.{sentence}"
+        "the whole mixture and of top-1; greedy is what top-1 loses against the whole mixture."
     )
     return Table([*map(heading, keys), "t", *columns], body, note)
 
 
-def headline(lines: Sequence[Row]) -> dict[str, Any] | None:
-    """The ensemble that is best against its monolith."""
-    known = [line for line in lines if not line["monolith"] and line["change"] is not None]
-    if not known:
-        return None
-    best = min(known, key=lambda line: line["change"]["value"])
-    return {"values": best["values"], "strategy": best["strategy"], "change": best["change"]}
+def names(examined: Sequence[Row]) -> list[str]:
+    """What each of the trainings that were examined has along the axes."""
+    keys = varying(examined)
+    keys += [SEED] if len({each["values"].get(SEED) for each in examined}) > 1 else []
+    return [", ".join(f"{heading(key)} {said(each['values'].get(key))}" for key in keys) for each in examined]

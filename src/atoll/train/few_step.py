@@ -28,6 +28,8 @@ from atoll.train.island import Island
 NAME = "few-step"
 PAIRS_OF_A_TRAJECTORY = 8
 """Pairs of points that are learnt of each trajectory, which costs as many teacher passes as it has steps."""
+WALKS, WALKED = (1, 2, 4, 8), 0.75
+"""The numbers of steps that students are asked for, and the share of pairs that are steps of such a walk."""
 
 BuildLoss = Callable[[checkpoint.Blueprint, Stage | None], loop.Loss]
 """The loss of a lesson, given the lesson before."""
@@ -53,7 +55,8 @@ def few_step(run: Run, *, start_over: bool = False) -> Stage:
     for course in _courses(run, few):
         made_from = _inputs(run, course, clusters, before)
         build = partial(_task, run, course, clusters, before)
-        describe = partial(student.as_run, run, course.stage, few.sample_steps)
+        shift = few.sample_shift if few.method == "meanflow" else 1.0
+        describe = partial(student.as_run, run, course.stage, {"steps": few.sample_steps, "shift": shift})
         before = jobs.trained(course.stage, made_from, build, measure=describe)
     return run.few_step
 
@@ -173,15 +176,29 @@ def _on_trajectories(run: Run, blueprint: checkpoint.Blueprint, before: Stage | 
 
         with torch.no_grad():
             # of order two: the student can be no better than the trajectories that it is shown
-            way = maps.trajectory(velocity, drawn.noise[some], few.grid, solver.DPM())
-        start = (drawn.t * few.grid).ceil().clamp(min=1).long()
-        end = torch.minimum((drawn.r * few.grid).long(), start - 1)
-        t, r = start / few.grid, end / few.grid
+            way = maps.trajectory(velocity, drawn.noise[some], few.grid, solver.DPM(), few.sample_shift)
+        start, end = _ends(drawn, few.grid)
+        t, r = (draws.shifted(place / few.grid, few.sample_shift) for place in (start, end))
         x_t, x_r = way[few.grid - start, own], way[few.grid - end, own]
         predicted = model(x_t, t, conditions.take(told, own), r)
-        return maps.distillation_loss(predicted.float(), maps.along(x_t, t, x_r, r))
+        found = maps.distillation_loss(predicted.float(), maps.along(x_t, t, x_r, r))
+        # Long steps have large losses, short ones are asked more often. Where each step ends is no matter of
+        # chance, so that weights pull to no side.
+        return maps.weighed(found, 1.0 if few.power is None else few.power, few.floor)
 
     return loss
+
+
+def _ends(drawn: draws.TrainingDraws, grid: int) -> tuple[Tensor, Tensor]:
+    """Places on the grid where steps start and end: mostly as sampling takes them, the others anywhere."""
+    start = (drawn.t * grid).ceil().clamp(min=1)
+    end = torch.minimum((drawn.r * grid).floor(), start - 1)
+    counts = [count for count in WALKS if grid % count == 0]
+    t, r = maps.step_of_a_walk(drawn.t, (drawn.uniform / WALKED).clamp(max=1), counts)
+    walked = drawn.uniform < WALKED
+    return torch.where(walked, t * grid, start).round().long(), torch.where(
+        walked, r * grid, end
+    ).round().long()
 
 
 def _meanflow(run: Run, blueprint: checkpoint.Blueprint, before: Stage | None) -> loop.Loss:

@@ -277,7 +277,7 @@ def _finish(run: Run) -> Stage:
     last = merged(run, last_round(run) - 1)
     contents = {"steps": config.steps, "rows": reader.rows, "rounds": last_round(run)}
     blueprint = jobs.blueprint_of(run, config, reader)
-    describe = functools.partial(student.as_run, run, run.student, None)
+    describe = functools.partial(student.as_run, run, run.student, {})
     jobs.publish(run.student, blueprint, _read(last, AVERAGE), made_from, contents, describe)
     return run.student
 

@@ -29,21 +29,21 @@ def dense(run: Run, *, start_over: bool = False) -> Stage:
     """Train the dense student on all clusters."""
     clusters = clusters_of(run)
     build = partial(_task, run, run.student, clusters, settings(run))
-    describe = partial(as_run, run, run.student, None)
+    describe = partial(as_run, run, run.student, {})
     return jobs.trained(run.student, inputs(run, clusters), build, start_over=start_over, measure=describe)
 
 
-def as_run(run: Run, stage: Stage, steps: int | None, blueprint: checkpoint.Blueprint) -> dict[str, Any]:
+def as_run(
+    run: Run, stage: Stage, sampling: dict[str, Any], blueprint: checkpoint.Blueprint
+) -> dict[str, Any]:
     """Make the folder of a student a run of one expert, so that it samples, is judged and exported as one.
 
-    `steps` are those that it is sampled with, if they are not the recipe's.
+    `sampling` is how it is sampled where that is not as the recipe says.
     """
     config, own, about = run.config, settings(run), run.partition.contents
     network = {key: getattr(own, key) for key in NetworkConfig.model_fields}
     training = {key: getattr(own, key) for key in TrainConfig.model_fields}
-    sample: dict[str, Any] = {"model": "ensemble", "experts": None}
-    if steps is not None:
-        sample["steps"] = steps
+    sample: dict[str, Any] = {"model": "ensemble", "experts": None, **sampling}
     together = {"clusters": 1, "method": "random", "file": None, "like": None}
     one = config.model_copy(
         update={
@@ -197,6 +197,8 @@ def first_network(run: Run, blueprint: checkpoint.Blueprint, init: str, name: st
     network = jobs.initial(blueprint, run.config.seed, name)
     if init == "scratch":
         return network
+    if init == "start":
+        return with_weights(network, expert_weights(_common_start(run), blueprint))
     shares = priors(run)
     chosen = range(len(shares)) if init == "average" else [shares.index(max(shares))]
     if init == "average":
@@ -221,12 +223,19 @@ def with_weights(network: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
 def expert_weights(stage: Stage, blueprint: checkpoint.Blueprint) -> dict[str, Tensor]:
     """The weights of an expert of the same kind as the student."""
     found = checkpoint.read_blueprint(stage.verify(checkpoint.CONFIG))
-    same = blueprint.model_copy(update={"steps": found.steps})
+    same = blueprint.model_copy(update={"steps": found.steps, "clusters": found.clusters})
     if found.model_copy(update={"network": blueprint.network}) != same:
         raise ConfigError(f"{stage.path} predicts or is told something else; set student.init to 'scratch'")
     if {**found.network.model_dump(), "size": None} != {**blueprint.network.model_dump(), "size": None}:
         raise ConfigError(f"{stage.path} has another network; set student.init to 'scratch'")
     return checkpoint.read_tensors(stage.verify(checkpoint.WEIGHTS))
+
+
+def _common_start(run: Run) -> Stage:
+    """What all experts began with."""
+    if run.config.expert.init is None:
+        raise ConfigError("student.init 'start' is what all experts began with, but expert.init is not set")
+    return Stage(Path(run.config.expert.init))
 
 
 def _require_common_start(experts: list[Stage]) -> None:
