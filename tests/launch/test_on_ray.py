@@ -126,6 +126,7 @@ def test_a_whole_run_submitted_from_a_laptop_is_the_run_here(place, cluster):
     clear(cluster)
     place.settings[-1] = "launch.gpus=1"
     settings = ["data.part=1700"]  # three parts, so that encoding and assigning are spread as well
+    settings += ["launch.threads=1"]  # a student that is alone on a machine would have all of its cores
     settings += [f"student.{text}" for text in ("steps=6", "batch=8", "log_every=2", "save_every=3")]
     sets = [part for text in (*place.settings, *settings) for part in ("--set", text)]
     entry = [sys.executable, "-m", "atoll", "run", str(place.recipe), "--on", "ray", "--json", *sets]
