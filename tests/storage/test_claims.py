@@ -178,3 +178,16 @@ def test_two_drivers_at_once_are_told_of(place, told):
     assert of_drivers(told) == [("another", 1)]
     driver(place)
     assert of_drivers(told) == [("another", 1), ("another", 2)], "a process of this machine is seen at once"
+
+
+def test_of_two_drivers_that_begin_at_the_same_moment_one_sees_the_other(place, told, monkeypatch):
+    driver(place)
+    names, asked = place.names, []
+
+    def late(under=""):
+        asked.append(under)
+        return {} if len(asked) == 1 else names(under)  # the other one was not there yet
+
+    monkeypatch.setattr(place, "names", late)
+    assert driver(place).number == 2
+    assert of_drivers(told) == [("another", 1)]

@@ -118,14 +118,14 @@ class Presence(Claim):
 
     def announce(self) -> None:
         """Leave the sign, and look for those of others who have not said that they are through."""
-        names = sorted(self.store.names(self.folder))
-        for name in names:
-            holder = self.store.read_json(name) or {}
-            if not holder.get("released"):
-                self._others[name] = holder, time.monotonic()
-        number = int(Path(names[-1]).stem) + 1 if names else 1
+        number = max((int(Path(name).stem) for name in self.store.names(self.folder)), default=0) + 1
         while not self._create(number):
             number += 1
+        # Looked for only now: of two that begin at the same moment, the later one sees the earlier.
+        for name in sorted(self.store.names(self.folder)):
+            holder = self.store.read_json(name) or {}
+            if name < self._name and not holder.get("released"):
+                self._others[name] = holder, time.monotonic()
         self.look()
 
     def beat(self) -> bool:
