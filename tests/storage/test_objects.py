@@ -233,10 +233,12 @@ def environment(monkeypatch, port, **changes):
 def test_waits_grow(store, monkeypatch):
     """Each about twice the one before, up to the longest; a store that is down is not besieged."""
     waits: list[float] = []
-    monkeypatch.setattr(objects, "time", SimpleNamespace(monotonic=time.monotonic, sleep=waits.append))
+    clock = SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append)
+    monkeypatch.setattr(objects, "time", clock)
     monkeypatch.setattr("atoll.storage.objects.random.uniform", lambda low, high: 1.0)
-    store.proxy.fault = lambda number, method, path: "503" if number < 11 else None
-    assert Store(store.address).read("x") is None
+    store.proxy.fault = lambda number, method, path: "503"
+    with pytest.raises(Interrupted):
+        Store(store.address, patience=50).read("x")
     assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10, 10])
 
 
