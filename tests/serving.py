@@ -77,6 +77,8 @@ def served(folder: Path, kind: str = "none", text: Path | None = None, **sample:
         "priors": [0.75, 0.25],
         "rows": 40,
     }
+    if kind == "class":
+        contents["labels"] = [[12, 18, 0], [4, 0, 6]]
     finish(run.partition, contents)
     for k in range(2):
         network(run.expert(k), kind, "expert", seed=k)

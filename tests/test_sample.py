@@ -99,6 +99,13 @@ def test_the_band_is_measured_when_the_router_is_trained(finished):
     torch.testing.assert_close(on, off, atol=1e-4, rtol=0)
 
 
+def test_the_shares_of_a_class_come_from_the_partition(tmp_path):
+    run = served(tmp_path / "run", "class")
+    expected = torch.tensor([[0.75, 0.25], [1, 0], [0, 1], [0.75, 0.25]])  # boot, shirt, bag, and no class
+    torch.testing.assert_close(atoll.load(run.path).by_class, expected)
+    assert atoll.load(served(tmp_path / "plain", "none").path).by_class is None
+
+
 def test_classes_by_name(tmp_path):
     run = served(tmp_path / "run", "class")
     written = sample.sample(run, tmp_path / "o", label=["bag", "boot"])

@@ -11,6 +11,7 @@ import torch
 from atoll.config import SampleConfig
 from atoll.data.text import TextEncoder
 from atoll.errors import AtollError, ConfigError, Interrupted, RunError
+from atoll.flow.mixture import given_class
 from atoll.gallery import Writer
 from atoll.models import checkpoint, routing
 from atoll.models.conditions import TextCondition
@@ -51,13 +52,17 @@ def load_ensemble(path: Path, device: str | None = None, **settings: Any) -> Ens
     serving = _serving(run, how)
     blueprint = checkpoint.read_blueprint(run.expert(serving[0]).path / checkpoint.CONFIG)
     stages = [run.expert(index) for index in range(run.config.partition.clusters)]
+    contents = run.partition.contents
+    priors = torch.tensor(contents["priors"], device=where)
+    counts = contents.get("labels") if blueprint.classes else None
     return Ensemble(
         experts=Roster(
             [partial(_expert, stage, where) for stage in stages],
             how.resident,
             [stage.path / checkpoint.WEIGHTS for stage in stages],
         ),
-        priors=torch.tensor(run.partition.contents["priors"], device=where),
+        priors=priors,
+        by_class=None if counts is None else given_class(torch.tensor(counts, device=where), priors),
         shape=tuple(blueprint.shape),
         router=_network(run.router, where)[0] if run.router.done else None,
         classes=blueprint.classes,

@@ -134,3 +134,10 @@ def test_disagreement_by_hand():
     # mean (0.5, 0.5): each expert is at squared distance 0.5, the mean has squared length 0.5
     torch.testing.assert_close(mixture.disagreement(weights, velocities), torch.tensor([1.0]))
     assert mixture.disagreement(torch.tensor([[1.0, 0.0]]), velocities).item() == 0
+
+
+def test_shares_of_a_class_by_hand():
+    counts = torch.tensor([[3, 0, 0], [1, 4, 0]])  # nobody has seen the third class
+    priors = torch.tensor([0.375, 0.625])
+    expected = torch.tensor([[0.75, 0.25], [0, 1], [0.375, 0.625], [0.375, 0.625]])
+    torch.testing.assert_close(mixture.given_class(counts, priors), expected)

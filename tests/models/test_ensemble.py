@@ -162,6 +162,25 @@ def test_auto_asks_the_router_how_sure_it_is_at_noise():
     assert told().trace(4, steps=1, strategy="full").strategy == "full"
 
 
+def test_given_a_class_ancestors_follow_its_counts_and_not_the_router():
+    """Class 0 lies in both clusters, 30 to 10, class 1 in the second alone; whoever says nothing has priors."""
+    ensemble = told()
+    ensemble.by_class = mixture.given_class(torch.tensor([[30, 0], [10, 60]]), torch.tensor([0.3, 0.7]))
+    ensemble.router = None
+    drawn = ensemble.trace(4000, label=[0, 1], strategy="ancestral", steps=1, batch=4000).expert
+    assert float((drawn[::2] == 0).double().mean()) == pytest.approx(0.75, abs=0.04)  # four deviations
+    assert (drawn[1::2] == 1).all()
+    alone = ensemble.trace(50, label=[1], strategy="ancestral", steps=1, experts=(0,)).expert
+    assert (alone == 0).all(), "where the class has no expert that serves, one that serves is taken"
+
+
+def test_auto_counts_where_it_can():
+    ensemble = told()
+    ensemble.by_class = mixture.given_class(torch.tensor([[1, 1], [1, 1]]), torch.tensor([0.5, 0.5]))
+    traced = ensemble.trace(4, steps=1)
+    assert (traced.strategy, traced.certainty) == ("ancestral", 0.5), "whatever the router believes"
+
+
 def test_the_oracle_is_told_the_clusters():
     data = grouped(3, [4, 4, 4], dims=4, spread=0.2)
     wanted = [2, 0, 1, 2]

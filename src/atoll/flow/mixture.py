@@ -87,6 +87,19 @@ def draw(
     return found.clamp(max=posterior.shape[1] - 1)
 
 
+def given_class(
+    counts: Int[Tensor, "experts classes"], priors: Float[Tensor, " experts"]
+) -> Float[Tensor, "classes_and_none experts"]:
+    """p(k | class) = n_kc / n_c for each class, the prior for one without samples and for "no class", the last.
+
+    It is the posterior p(k | x_t, class) at t = 1, where x_t tells nothing (DDM eq. 4 given a condition).
+    """
+    counts = counts.to(priors.dtype)
+    seen = counts.sum(0) > 0
+    shares = torch.where(seen, counts / counts.sum(0).clamp(min=1), priors[:, None])
+    return torch.cat([shares.T, priors[None]])
+
+
 def one_hot(expert: Int[Tensor, " batch"], experts: int) -> Float[Tensor, "batch experts"]:
     """All weight on one expert per sample."""
     weights = torch.zeros(len(expert), experts, device=expert.device)

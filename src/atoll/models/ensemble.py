@@ -76,6 +76,8 @@ class Ensemble:
     priors: Float[Tensor, " experts"]
     shape: tuple[int, ...]
     router: nn.Module | None = None
+    by_class: Float[Tensor, "classes_and_none experts"] | None = None
+    """p(k | class), if it is known: the last row is for no class."""
     classes: int = 0
     """Number of classes if the experts are told the class, else 0."""
     text: int = 0
@@ -222,7 +224,7 @@ class Ensemble:
         )
 
     def resolve(self, how: SampleConfig, condition: Condition) -> tuple[str, float | None]:
-        """What `auto` means here, and how sure the router is at t = 1.
+        """What `auto` means here, and how sure the cluster is at t = 1.
 
         Greedy top-1 sends every sample to the cluster that wins at t = 1. That is right where the condition
         tells the cluster, and wrong where it does not: there ancestral sampling is exact and as cheap.
@@ -335,14 +337,19 @@ class Ensemble:
         return weigh
 
     def _ancestors(self, how: SampleConfig, indices: range, condition: Condition) -> Int[Tensor, " batch"]:
-        """One expert per sample, drawn from the prior or from the router given the condition."""
+        """One expert per sample, drawn from the prior, or given the condition."""
         uniform = draws.sample_uniform(how.seed, indices, "ancestor").to(self.device)
         return mixture.draw(self._at_noise(how, indices, condition), uniform)
 
     def _at_noise(self, how: SampleConfig, indices: range, condition: Condition) -> Tensor:
-        """p(k | condition): the prior, or what the router says at t = 1, where the noise says nothing."""
+        """p(k | condition): the prior, the shares of the class, or what the router says at t = 1.
+
+        There the noise says nothing, so that only a router that was told a text knows more than counts do.
+        """
         if condition is None or len(self.experts) == 1:
             return self._posterior_of_served(how, self.priors.expand(len(indices), -1))
+        if self.by_class is not None and isinstance(condition, Tensor):
+            return self._posterior_of_served(how, self.by_class[condition])
         noise = draws.sample_noise(how.seed, indices, self.shape).to(self.device)
         end = torch.ones(len(noise), device=self.device)
         return self._posterior_of_served(how, self.posterior(noise, end, condition))

@@ -239,6 +239,7 @@ def inference_flops(cell: Cell, found: Mapping[str, Any], data: Mapping[str, Any
     guided = 1 + (end - begin if config.sample.guidance > 1 and told else 0)
     flops = asked * guided * found["experts_per_step"] * costs["expert 0"]["forward_flops_per_sample"]
     if "router" in costs:
-        router = asked if found["strategy"] != "ancestral" else int(told)
+        # Once for an ancestor given a text; given a class, the counts of the partition say it.
+        router = asked if found["strategy"] != "ancestral" else int(config.condition.kind == "text")
         flops += router * costs["router"]["forward_flops_per_sample"]
     return float(flops)
