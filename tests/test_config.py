@@ -37,10 +37,22 @@ def test_the_tree_is_frozen():
         ('name = "a"\n[expert]\nsteps = 1.5', "'expert.steps' = 1.5"),
         ('name = "a"\n[expert]\nwidth = 100\nheads = 3', "width 100 is not a multiple of heads 3"),
         ('name = "a"\n[expert]\npatch = []', "'expert.patch'"),
-        ('name = "../a"', "'name' = '../a'"),
+        ('name = "../a"', "'name' = '../a': use letters, digits"),
         ("seed = 1", "'name' is missing"),
         ("name = ", "not TOML"),
-        ('name = "a"\n[sample]\nstrategy = "best"', "'sample.strategy' = 'best'"),
+        ('name = "a"\n[sample]\nstrategy = "best"', "'sample.strategy' = 'best': use full, top-K"),
+        ('name = "a"\nexpert = 3', "'expert' = 3: this is a section"),
+        ('name = "a"\n[expert]\nfoo = 3', r"unknown key 'expert.foo'; see docs/reference.md"),
+        ('name = "a"\n[evaluate]\nstrategies = ["best"]', r"'evaluate.strategies.0' = 'best': use full"),
+        ('name = "a"\n[evaluate]\nstrategies = "full"', r"give a list, such as \['full'\]"),
+        (
+            'name = "a"\n[evaluate]\nfeatures = ["pixls"]',
+            "no features 'pixls'; use classifier, pixels",
+        ),
+        (
+            'name = "a"\nrecipe = "b.toml"\n[budget]\nsamples = [1]',
+            "a study, not a recipe; use `atoll study",
+        ),
     ],
 )
 def test_mistakes_are_named_in_one_line(tmp_path, text, said):

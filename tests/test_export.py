@@ -10,8 +10,9 @@ from PIL import Image
 
 import atoll
 from atoll import export, sample
-from atoll.errors import AtollError, ConfigError, CorruptError
-from atoll.runs import Run, write_json
+from atoll.errors import AtollError, ConfigError, CorruptError, RunError
+from atoll.runs import DONE, Run, read_json, write_json
+from atoll.sample import load_ensemble
 from atoll.train import distil
 from tests.serving import same, served, text_encoder
 
@@ -240,3 +241,9 @@ def test_a_student_is_exported_like_any_run(taught, tmp_path):
         assert "distilled from 3 experts" in card
         assert not (tmp_path / name / "ensemble" / "data").exists()
     assert atoll.load(tmp_path / "few-step").defaults.steps == 2
+    # Another student in its place: the few-step one is not of its kin.
+    record = read_json(run.student.path / DONE)
+    record["files"][next(iter(record["files"]))] = "0" * 64
+    write_json(run.student.path / DONE, record)
+    with pytest.raises(RunError, match="made from an earlier student"):
+        load_ensemble(run.path, model="few-step")

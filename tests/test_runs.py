@@ -103,6 +103,39 @@ def test_a_run_is_what_its_folder_says(tmp_path):
         Run.open(tmp_path / "elsewhere")
 
 
+def written_recipe(tmp_path, text):
+    recipe = tmp_path / "a.toml"
+    recipe.write_text(text)
+    return recipe
+
+
+def test_a_refused_command_changes_nothing(tmp_path):
+    recipe = written_recipe(tmp_path, 'name = "a"')
+    run = Run.create(RunConfig(name="a"), recipe)
+    run.data.begin({"from": 1})
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    recipe.write_text('name = "a"\nseed = 3')
+    with pytest.raises(StaleError, match=r"with other from; .* \(changed: seed was 0, is 3\)"):  # noqa: SIM117
+        with Run.begun(RunConfig(name="a", seed=3), recipe) as again:
+            again.data.begin({"from": 2})
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+
+
+def test_a_refused_command_leaves_no_folder(tmp_path):
+    recipe = written_recipe(tmp_path, 'name = "a"')
+    with pytest.raises(RunError), Run.begun(RunConfig(name="a"), recipe) as run:
+        raise RunError("there is no data")
+    assert not run.path.exists()
+
+
+def test_what_a_failed_command_has_made_stays_with_its_config(tmp_path):
+    recipe = written_recipe(tmp_path, 'name = "a"\nseed = 3')
+    with pytest.raises(OSError, match="full"), Run.begun(RunConfig(name="a", seed=3), recipe) as run:
+        run.data.begin({"from": 1})
+        raise OSError("the disk is full")
+    assert Run.open(run.path).config.seed == 3
+
+
 def test_a_damaged_resolved_json_is_named(tmp_path):
     run = Run.create(RunConfig(name="a"))
     (run.path / "resolved.json").write_text("{")

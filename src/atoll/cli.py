@@ -73,12 +73,14 @@ def run(
     """Every stage that is not done yet, from raw samples to a page of pictures."""
     if on not in ENGINES:
         raise errors.ConfigError(f"--on {on}: jobs can run on {', '.join(ENGINES)}")
-    opened = _open(recipe, overrides)
-    with _driving(opened):
-        page, written = _run(opened, recipe, overrides, on, start_over, as_json)
-    _tell(
-        as_json, {"run": str(opened.path), "report": str(page), **written}, f"Open {page.resolve().as_uri()}"
-    )
+    with _opened(recipe, overrides) as opened:
+        with _driving(opened):
+            page, written = _run(opened, recipe, overrides, on, start_over, as_json)
+        _tell(
+            as_json,
+            {"run": str(opened.path), "report": str(page), **written},
+            f"Open {page.resolve().as_uri()}",
+        )
 
 
 def _driving(opened: Any) -> contextlib.AbstractContextManager[None]:
@@ -270,13 +272,13 @@ def prepare(
     as_json: AsJson = False,
 ) -> None:
     """Raw samples to samples and features at rest."""
-    opened = _open(recipe, overrides)
-    carried = _carried(opened, recipe, overrides, start_over, "prepare")
-    with _bar(as_json) as progress:
-        from atoll.data import encode
+    with _opened(recipe, overrides) as opened:
+        carried = _carried(opened, recipe, overrides, start_over, "prepare")
+        with _bar(as_json) as progress:
+            from atoll.data import encode
 
-        stage = encode.prepare(opened, start_over=start_over and not carried, progress=progress)
-    _tell_stage(as_json, stage)
+            stage = encode.prepare(opened, start_over=start_over and not carried, progress=progress)
+        _tell_stage(as_json, stage)
 
 
 @app.command()
@@ -287,13 +289,13 @@ def partition(
     as_json: AsJson = False,
 ) -> None:
     """Samples to clusters: which sample belongs to which expert."""
-    opened = _open(recipe, overrides)
-    carried = _carried(opened, recipe, overrides, start_over, "partition")
-    with _bar(as_json) as progress:
-        from atoll.data import partition as room
+    with _opened(recipe, overrides) as opened:
+        carried = _carried(opened, recipe, overrides, start_over, "partition")
+        with _bar(as_json) as progress:
+            from atoll.data import partition as room
 
-        stage = room.partition(opened, start_over=start_over and not carried, progress=progress)
-    _tell_stage(as_json, stage)
+            stage = room.partition(opened, start_over=start_over and not carried, progress=progress)
+        _tell_stage(as_json, stage)
 
 
 @app.command()
@@ -305,13 +307,13 @@ def expert(
     as_json: AsJson = False,
 ) -> None:
     """Train expert K on its cluster, alone."""
-    opened = _open(recipe, overrides)
-    stage = _carried(opened, recipe, overrides, start_over, "expert", str(index))
-    if stage is None:
-        from atoll.train import jobs
+    with _opened(recipe, overrides) as opened:
+        stage = _carried(opened, recipe, overrides, start_over, "expert", str(index))
+        if stage is None:
+            from atoll.train import jobs
 
-        stage = jobs.expert(opened, index, start_over=start_over)
-    _tell_stage(as_json, stage)
+            stage = jobs.expert(opened, index, start_over=start_over)
+        _tell_stage(as_json, stage)
 
 
 @app.command()
@@ -322,13 +324,13 @@ def router(
     as_json: AsJson = False,
 ) -> None:
     """Train the router."""
-    opened = _open(recipe, overrides)
-    stage = _carried(opened, recipe, overrides, start_over, "router")
-    if stage is None:
-        from atoll.train import jobs
+    with _opened(recipe, overrides) as opened:
+        stage = _carried(opened, recipe, overrides, start_over, "router")
+        if stage is None:
+            from atoll.train import jobs
 
-        stage = jobs.router(opened, start_over=start_over)
-    _tell_stage(as_json, stage)
+            stage = jobs.router(opened, start_over=start_over)
+        _tell_stage(as_json, stage)
 
 
 @app.command()
@@ -343,17 +345,17 @@ def student(
     as_json: AsJson = False,
 ) -> None:
     """Distil all experts into one model, and into one that needs few steps."""
-    opened = _open(recipe, overrides)
-    carried = _carried(opened, recipe, overrides, start_over, "student")
-    from atoll.train import distil, rounds
+    with _opened(recipe, overrides) as opened:
+        carried = _carried(opened, recipe, overrides, start_over, "student")
+        from atoll.train import distil, rounds
 
-    if island is not None:
-        stage = rounds.island(opened, island)
-    elif merge:
-        stage = rounds.merge(opened)
-    else:  # what came from the store is only looked at: whether it was made from today's inputs
-        stage = distil.distil(opened, start_over=start_over and not carried)[-1]
-    _tell_stage(as_json, stage)
+        if island is not None:
+            stage = rounds.island(opened, island)
+        elif merge:
+            stage = rounds.merge(opened)
+        else:  # what came from the store is only looked at: whether it was made from today's inputs
+            stage = distil.distil(opened, start_over=start_over and not carried)[-1]
+        _tell_stage(as_json, stage)
 
 
 @app.command()
@@ -518,11 +520,11 @@ def doctor(as_json: AsJson = False) -> None:
     _tell(as_json, findings, "\n".join(f"{name:{width}}  {value}" for name, value in findings.items()))
 
 
-def _open(recipe: Path, overrides: Sequence[str]) -> Any:
+def _opened(recipe: Path, overrides: Sequence[str]) -> contextlib.AbstractContextManager[Any]:
     from atoll import config
     from atoll.runs import Run
 
-    return Run.create(config.load(recipe, overrides), recipe)
+    return Run.begun(config.load(recipe, overrides), recipe)
 
 
 def _tell(as_json: bool, facts: dict[str, Any], sentence: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from atoll.errors import ConfigError
 
@@ -15,6 +15,11 @@ STRATEGY = (
     r"^(auto|full|ancestral|oracle|top-[1-9]\d*|sample-[1-9]\d*|(threshold|nucleus)-(0?\.\d+|1(\.0*)?))$"
 )
 """How a strategy is written."""
+STRATEGIES = "full, top-K, threshold-P, nucleus-P, sample-N, ancestral or auto"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""How a run or a study may be called: as a folder."""
+FEATURES = ("classifier", "pixels", "inception")
+"""What distances can be measured on, besides models of transformers."""
 
 
 class Section(BaseModel):
@@ -288,7 +293,7 @@ class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
         try:
             return ExpertConfig.model_validate({**base, **changes})
         except ValidationError as error:
-            raise ValueError(f"in [[expert.override]]: {_explain(error.errors()[0])}") from None
+            raise ValueError(f"in [[expert.override]]: {explain(error, ExpertConfig)}") from None
 
     def of_cluster(self, index: int) -> "ExpertConfig":
         """The settings of one cluster's expert."""
@@ -476,7 +481,7 @@ class EvaluateConfig(Section):
     features: tuple[str, ...] = Field((), strict=False)
     """What distances are measured on: `classifier` (trained on the data's labels), `pixels`, `inception` for
     the reference FID, any vision model of transformers; by default the classifier if there are labels."""
-    strategies: tuple[str, ...] = Field((), strict=False)
+    strategies: tuple[Annotated[str, Field(pattern=STRATEGY)], ...] = Field((), strict=False)
     """Strategies to compare; by default the one of [sample]."""
     reference: int = Field(50_000, ge=16)
     """At most so many real samples are compared with."""
@@ -492,6 +497,14 @@ class EvaluateConfig(Section):
     """LPIPS's AlexNet as .npz, a file or `hub:owner/name`: how different pictures of one prompt are."""
     clip: str | None = None
     """A CLIP of transformers: whether pictures show what their prompt says."""
+
+    @field_validator("features")
+    @classmethod
+    def _are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:  # a model has an owner, or is a folder
+            if name not in FEATURES and "/" not in name and not Path(name).expanduser().exists():
+                raise ValueError(f"there are no features '{name}'; use {', '.join(FEATURES)} or owner/model")
+        return names
 
 
 class LaunchConfig(Section):
@@ -539,7 +552,7 @@ class PlanConfig(Section):
 class RunConfig(Section):
     """A whole run."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field(pattern=NAME)
     """The run lives in `runs/<name>`."""
     seed: int = Field(0, ge=0)
     """All randomness is a function of this, the job and the step."""
@@ -610,6 +623,8 @@ def load(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
         raise ConfigError(f"{path}: cannot be read ({error}); give a TOML file") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
+    if "recipe" in tree and "budget" in tree:
+        raise ConfigError(f"{path} is a study, not a recipe; use `atoll study {path}`")
     for override in overrides:
         _assign(tree, override)
     return validate(tree, str(path))
@@ -638,7 +653,7 @@ def validate(tree: Mapping[str, Any], origin: str) -> RunConfig:
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(f"{origin}: {'; '.join(_explain(problem) for problem in error.errors())}") from None
+        raise ConfigError(f"{origin}: {explain(error, RunConfig)}") from None
 
 
 def _assign(tree: dict[str, Any], override: str) -> None:
@@ -658,22 +673,45 @@ def _assign(tree: dict[str, Any], override: str) -> None:
     tree[leaf] = value
 
 
-def _explain(problem: Mapping[str, Any]) -> str:
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """All that is wrong, in one line; misspelt keys first, since what is missing may be one of them."""
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    return "; ".join(_explain(problem, model) for problem in problems)
+
+
+IN_WORDS = {
+    STRATEGY: f"use {STRATEGIES}",
+    NAME: "use letters, digits, '.', '_' and '-', and begin with a letter or digit",
+}
+"""What patterns mean."""
+
+
+def _explain(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
     """Say one validation problem as a person would."""
     where = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        near = _nearest(where)
-        return f"unknown key '{where}'" + (f", did you mean '{near}'?" if near else "; see `atoll show`")
-    if problem["type"] == "missing":
+    kind = problem["type"]
+    if kind == "extra_forbidden":
+        near = _nearest(where, model)
+        return f"unknown key '{where}'" + (f", did you mean '{near}'?" if near else "; see docs/reference.md")
+    if kind == "missing":
         return f"'{where}' is missing"
+    said = f"'{where}' = {problem['input']!r}"
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return f"{said}: this is a section, set one of its keys"
+    if kind in ("tuple_type", "list_type"):
+        return f"{said}: give a list, such as [{problem['input']!r}]"
+    if kind == "string_pattern_mismatch" and problem["ctx"]["pattern"] in IN_WORDS:
+        return f"{said}: {IN_WORDS[problem['ctx']['pattern']]}"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"'{where}' = {problem['input']!r}: {message[0].lower()}{message[1:]}" if where else message
+    return f"{said}: {message[0].lower()}{message[1:]}" if where else message
 
 
-def _nearest(key: str) -> str | None:
-    """The known key that is most like this one."""
-    match = difflib.get_close_matches(key, known_keys(), n=1, cutoff=0.6)
-    return match[0] if match else None
+def _nearest(key: str, model: type[BaseModel]) -> str | None:
+    """The known key of the same section that is most like this one."""
+    section, _, leaf = key.rpartition(".")
+    beside = [name.rpartition(".")[2] for name in known_keys(model) if name.rpartition(".")[0] == section]
+    match = difflib.get_close_matches(leaf, beside, n=1, cutoff=0.6)
+    return f"{section}.{match[0]}".lstrip(".") if match else None
 
 
 def known_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[str]:

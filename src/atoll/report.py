@@ -129,7 +129,8 @@ def _loss_curves(run: Run) -> list[str]:
 
 def _curve(axes: Any, lines: Sequence[Mapping[str, Any]], ink: str, style: str = "-") -> None:
     steps, losses = [line["step"] for line in lines], [line["loss"] for line in lines]
-    axes.plot(steps, losses, color=ink, lw=1.3, ls=style)
+    # A short training may have logged a single point, of which a line shows nothing.
+    axes.plot(steps, losses, color=ink, lw=1.3, ls=style, marker="o" if len(steps) == 1 else None, ms=4)
 
 
 def _samples_are_here(run: Run) -> bool:

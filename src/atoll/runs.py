@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from atoll.config import RunConfig, TrainConfig, assignments, merged, validate
-from atoll.errors import ConfigError, CorruptError, RunError, StaleError
+from atoll.errors import AtollError, ConfigError, CorruptError, RunError, StaleError
 
 DONE = "done.json"
 STARTED = "started.json"
+RECIPE, RESOLVED = "run.toml", "resolved.json"
+"""What a run says of itself: the recipe as it was written, and all that it means."""
 
 
 def digest(value: Any) -> str:
@@ -158,21 +160,56 @@ class Run:
         run = cls(runs_folder() / config.name, config)
         if recipe is not None:
             text = recipe.read_text(encoding="utf-8")
-            with replacing(run.path / "run.toml") as beside:
+            with replacing(run.path / RECIPE) as beside:
                 beside.write_text(text, encoding="utf-8")
-        write_json(run.path / "resolved.json", config.model_dump(mode="json"))
+        write_json(run.path / RESOLVED, config.model_dump(mode="json"))
         return run
+
+    @classmethod
+    @contextlib.contextmanager
+    def begun(cls, config: RunConfig, recipe: Path) -> Iterator["Run"]:
+        """The run of a recipe for one command; if that is refused, all is again as it was before."""
+        folder = runs_folder() / config.name
+        before = {name: _bytes(folder / name) for name in (RECIPE, RESOLVED)}
+        run = cls.create(config, recipe)
+        since = (folder / RESOLVED).stat().st_mtime_ns
+        try:
+            yield run
+        except (AtollError, OSError) as error:
+            run._withdraw(before, since)
+            if not isinstance(error, StaleError):
+                raise
+            changed = _differences(_tree(before[RESOLVED]), config.model_dump(mode="json"))
+            raise StaleError(f"{error} (changed: {'; '.join(changed[:4])})" if changed else error) from None
+
+    def _withdraw(self, before: Mapping[str, bytes | None], since: int) -> None:
+        """Put back what the folder said of itself, unless work of this command is in it."""
+        records = (path for name in (STARTED, DONE) for path in self.path.rglob(name))
+        if any(path.stat().st_mtime_ns >= since for path in records):
+            return
+        for name, data in before.items():
+            if data is None:
+                (self.path / name).unlink(missing_ok=True)
+            elif data != _bytes(self.path / name):
+                with replacing(self.path / name) as beside:
+                    beside.write_bytes(data)
+        with contextlib.suppress(OSError):  # there may be more in it than we know of
+            self.path.rmdir()
 
     @classmethod
     def open(cls, path: Path) -> "Run":
         """Open an existing run's folder."""
-        if not (path / "resolved.json").is_file():
-            raise RunError(f"{path} is not a run (no resolved.json); give a folder that `atoll run` made")
-        return cls(path, validate(read_json(path / "resolved.json"), str(path / "resolved.json")))
+        if not (path / RESOLVED).is_file():
+            raise RunError(f"{path} is not a run (no {RESOLVED}); give a folder that `atoll run` made")
+        return cls(path, validate(read_json(path / RESOLVED), str(path / RESOLVED)))
 
-    def changed(self, overrides: Iterable[str]) -> "Run":
-        """The same folder, asked with other settings; nothing is written down."""
-        tree = merged(self.config.model_dump(mode="json"), assignments(overrides))
+    def changed(self, overrides: Iterable[str], sections: tuple[str, ...] = ("evaluate", "sample")) -> "Run":
+        """The same folder, asked with other settings of some sections; nothing is written down."""
+        changes = assignments(overrides)
+        for key in changes.keys() - set(sections):
+            said = " or ".join(f"[{section}]" for section in sections)
+            raise ConfigError(f"--set {key}: this command has use for {said} alone")
+        tree = merged(self.config.model_dump(mode="json"), changes)
         return Run(self.path, validate(tree, "--set"))
 
     def stage(self, *parts: str) -> Stage:
@@ -249,6 +286,28 @@ class Run:
     def event(self, kind: str, **facts: Any) -> None:
         """Append one line to the run's log of events."""
         append_line(self.path / "events.jsonl", {"time": time.time(), "event": kind, **facts})
+
+
+def _bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _tree(text: bytes | None) -> dict[str, Any]:
+    with contextlib.suppress(ValueError, TypeError):
+        return dict(json.loads(text or b""))
+    return {}
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Which keys of a config have other values, with both of them."""
+    found = []
+    for key in sorted({*before, *after}):
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += _differences(old, new, f"{prefix}{key}.")
+        elif before and old != new:
+            found.append(f"{prefix}{key} was {json.dumps(old)}, is {json.dumps(new)}")
+    return found
 
 
 def runs_folder() -> Path:

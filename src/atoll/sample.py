@@ -79,6 +79,11 @@ def student_folder(run: Run, model: str) -> Path:
     stage = run.student if model == "student" else run.few_step
     if not stage.done:
         raise RunError(f"{stage.path} is not trained yet; run `atoll student` on its recipe first")
+    teacher = stage.record["made_from"].get("student")
+    if teacher is not None and run.student.done and teacher != run.student.digest:
+        raise RunError(
+            f"{stage.path} was made from an earlier student; run `atoll student` again, or delete it"
+        )
     return stage.path
 
 
@@ -262,11 +267,14 @@ def _sample_to(
             writer.finish()
         raise
     written = writer.finish(made.certainty)
-    return {**written, "strategy_asked": how.strategy, "certainty": made.certainty}
+    chosen = {"strategy_asked": how.strategy, "certainty": made.certainty}
+    return {**written, **chosen, "networks": len(ensemble.experts)}
 
 
 def strategy_sentence(written: Mapping[str, Any]) -> str:
     """Which strategy was used, and why, where it was not asked for by name."""
+    if written["networks"] == 1:
+        return "One network, so there is nothing to choose"
     said = f"Strategy {written['strategy']}"
     if written["strategy_asked"] != "auto":
         return said

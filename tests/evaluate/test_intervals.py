@@ -17,6 +17,13 @@ def test_the_interval_of_a_mean_is_that_of_its_standard_error():
     assert found.num == 2000
 
 
+def test_a_share_stays_between_none_and_all():
+    few = torch.tensor([True, False, False, False, False, False, False, False])
+    assert intervals.mean_of_rows(few, 100).low == 0
+    assert intervals.mean_of_rows(~few, 100).high == 1
+    assert intervals.mean_of_rows(few.double(), 100).low < 0, "of other numbers nothing is known"
+
+
 def test_the_interval_holds_the_truth_as_often_as_it_says():
     held = 0
     for seed in range(200):

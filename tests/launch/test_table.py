@@ -42,3 +42,17 @@ def test_plain_lines_tell_changes_once(tmp_path, caplog):
     running.code = 0
     lines([running])
     assert [record.getMessage() for record in caplog.records] == ["expert 0: training", "expert 0: done"]
+
+
+def test_plain_lines_tell_news_only(tmp_path, caplog, monkeypatch):
+    """A job that has taken all its steps may be judging for long; that is not told again and again."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(table, "LINE_SECONDS", 0)
+    lines = table._Lines()
+    running = job(tmp_path, "expert 0", None, {"step": 100, "loss": 0.25, "samples_per_second": 5.0})
+    for _ in range(3):
+        lines([running])
+    assert [record.getMessage() for record in caplog.records] == [
+        "expert 0: training",
+        "expert 0: step 100/100, loss 0.2500, 5 samples/s, 0:00:00 left",
+    ]

@@ -163,7 +163,7 @@ def test_auto_asks_the_router_how_sure_it_is_at_noise():
 
 
 def test_given_a_class_ancestors_follow_its_counts_and_not_the_router():
-    """Class 0 lies in both clusters, 30 to 10, class 1 in the second alone; whoever says nothing has priors."""
+    """Class 0 lies in both clusters, 30 to 10, class 1 in the second alone."""
     ensemble = told()
     ensemble.by_class = mixture.given_class(torch.tensor([[30, 0], [10, 60]]), torch.tensor([0.3, 0.7]))
     ensemble.router = None

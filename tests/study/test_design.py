@@ -163,7 +163,9 @@ def test_a_mix_of_objectives_is_an_axis(study):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (STUDY.replace("samples", "smaples"), r"budget\.samples"),
+        (STUDY.replace("samples", "smaples"), r"did you mean 'budget\.samples'"),
+        (STUDY.replace("[axes]", "[axis]"), "unknown key 'axis', did you mean 'axes'"),
+        (STUDY.replace("[2000, 4000]", "2000"), r"'budget\.samples' = 2000: give a list, such as \[2000\]"),
         (STUDY.replace("tiny.toml", "gone.toml"), "no such recipe"),
         (STUDY.replace("seed = [0, 1, 2]", "seed = 3"), r"axes\.seed must be a list"),
         (STUDY.replace("evaluate.num", "evaluate.nmu"), "did you mean 'evaluate.num'"),
@@ -174,8 +176,22 @@ def test_a_mix_of_objectives_is_an_axis(study):
 )
 def test_a_mistake_is_told_in_one_line(study, text, said):
     study.write_text(text)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=said) as caught:
         cells(study)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("axis", "said"),
+    [
+        ("partition.clusers = [2]", "did you mean 'partition.clusters'"),
+        ('sample.solver = ["euler", "oiler"]', "'sample.solver' = 'oiler'"),
+    ],
+)
+def test_a_mistake_in_an_axis_is_told_before_any_data_is_read(study, axis, said):
+    study.write_text(STUDY.replace("seed = [0, 1, 2]", axis))
+    with pytest.raises(ConfigError, match=said):
+        design.load(study)
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)

@@ -97,6 +97,11 @@ def test_pictures_are_drawn_where_there_is_something_to_see():
     _, picture = plots.plots(tables.groups(budgets), "distance").values()
     assert "training FLOPs, router included" in picture
     assert picture.startswith("<svg")
+    same = [
+        row(20.0, monolith=True, flops=100.0),
+        *(row(9.0, clusters=k, flops=100.0 + k / 8) for k in (2, 8)),
+    ]
+    assert "training" not in plots.plots(tables.groups(same), "distance"), "whole steps are no other budget"
 
 
 def test_values_of_axes_are_said_without_brackets():

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atoll.config import EncodeConfig
+from atoll.config import FEATURES, EncodeConfig
 from atoll.data.devices import loading, pick_device
 from atoll.data.features import colour_frames, open_features, pixel_features
 from atoll.data.values import standardise
@@ -18,7 +18,7 @@ from atoll.models.checkpoint import read_tensors, write_tensors
 from atoll.runs import digest, replacing
 
 BATCH = 250
-CLASSIFIER, PIXELS, INCEPTION = "classifier", "pixels", "inception"
+CLASSIFIER, PIXELS, INCEPTION = FEATURES
 
 
 class Space:

@@ -90,7 +90,7 @@ def draw(
 def given_class(
     counts: Int[Tensor, "experts classes"], priors: Float[Tensor, " experts"]
 ) -> Float[Tensor, "classes_and_none experts"]:
-    """p(k | class) = n_kc / n_c for each class, the prior for one without samples and for "no class", the last.
+    """p(k | class) = n_kc / n_c for each class; last, and where a class has no samples, the prior.
 
     It is the posterior p(k | x_t, class) at t = 1, where x_t tells nothing (DDM eq. 4 given a condition).
     """

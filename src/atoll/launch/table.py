@@ -74,6 +74,7 @@ class _Lines:
 
     def __init__(self) -> None:
         self.states: dict[str, str] = {}
+        self.lines: dict[str, str] = {}
         self.spoken = time.monotonic()
 
     def __call__(self, jobs: Sequence[Job]) -> None:
@@ -87,4 +88,7 @@ class _Lines:
             for job in jobs:
                 if state(job) == "training" and job.progress():
                     name, _, step, loss, rate, left = _row(job)
-                    logger.info("%s: step %s, loss %s, %s samples/s, %s left", name, step, loss, rate, left)
+                    line = f"step {step}, loss {loss}, {rate} samples/s, {left} left"
+                    if self.lines.get(name) != line:  # after its last step a job may have more to do
+                        self.lines[name] = line
+                        logger.info("%s: %s", name, line)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from atoll.config import SampleConfig
+from atoll.config import STRATEGIES, SampleConfig
 from atoll.errors import ConfigError
 from atoll.flow import draws, mixture, objectives, solver
 from atoll.models import conditions, routing, strategies
@@ -76,8 +76,6 @@ class Ensemble:
     priors: Float[Tensor, " experts"]
     shape: tuple[int, ...]
     router: nn.Module | None = None
-    by_class: Float[Tensor, "classes_and_none experts"] | None = None
-    """p(k | class), if it is known: the last row is for no class."""
     classes: int = 0
     """Number of classes if the experts are told the class, else 0."""
     text: int = 0
@@ -89,6 +87,8 @@ class Ensemble:
     """What names of classes and prompts mean here."""
     maps: bool = False
     """Whether the only expert is a flow map, whose steps are exact whatever their length."""
+    by_class: Float[Tensor, "classes_and_none experts"] | None = None
+    """p(k | class), if it is known: the last row is for no class."""
 
     @property
     def kind(self) -> conditions.Kind:
@@ -434,7 +434,7 @@ def _first_problem(error: ValueError) -> str:
     problem = error.errors()[0]  # type: ignore[attr-defined]
     name, value = problem["loc"][0], problem["input"]
     if name == "strategy":
-        return f"unknown strategy {value!r}; use {strategies.NAMES}"
+        return f"unknown strategy {value!r}; use {STRATEGIES}"
     return f"{name} = {value!r}: {problem['msg'].lower()}"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from atoll.config import STRATEGY
+from atoll.config import STRATEGIES, STRATEGY
 from atoll.errors import ConfigError
 from atoll.flow import mixture
 
@@ -14,14 +14,12 @@ Uniform = Callable[[int], Tensor]
 Strategy = Callable[[Tensor, Uniform], Tensor]
 """Weights of the experts from the posterior, both (batch, experts)."""
 
-NAMES = "full, top-K, threshold-P, nucleus-P, sample-N, ancestral or auto"
-
 
 def by_name(name: str) -> Strategy:
     """The strategy of this name; `ancestral` and `auto` are not functions of the posterior of a step."""
     kind, _, number = name.partition("-")
     if kind not in ("full", "top", "threshold", "nucleus", "sample") or not re.match(STRATEGY, name):
-        raise ConfigError(f"strategy {name!r} does not weigh experts step by step; use one of {NAMES}")
+        raise ConfigError(f"strategy {name!r} does not weigh experts step by step; use one of {STRATEGIES}")
     return {
         "full": lambda posterior, uniform: mixture.full(posterior),
         "top": lambda posterior, uniform: mixture.top_k(posterior, int(number)),

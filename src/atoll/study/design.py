@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator
 
 from atoll import plan
-from atoll.config import RunConfig, Section, assignments, merged, validate
+from atoll.config import NAME, RunConfig, Section, assignments, explain, merged, validate
 from atoll.errors import ConfigError
 from atoll.runs import digest
 
@@ -44,7 +44,7 @@ class BudgetConfig(Section):
 class StudyConfig(Section):
     """A whole study."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field(pattern=NAME)
     question: str = ""
     """What the study is to answer, in a sentence."""
     recipe: str
@@ -133,14 +133,14 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Study:
     try:
         config = StudyConfig.model_validate(tree)
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise ConfigError(f"{path}: '{where}': {problem['msg'].lower()}") from None
+        raise ConfigError(f"{path}: {explain(error, StudyConfig)}") from None
     recipe = _toml(path.parent / config.recipe, "no such recipe; 'recipe' is a path from the study's file")
     # Router and experts are looked at by time only where a study asks for it.
     base = merged({"evaluate": {"routing": 0}}, merged(recipe, config.set))
     study = Study(config, base, path, said)
     _ = study.base_run  # a mistake shows before anything is done
+    for point in points(config):
+        validate({**_at(base, point), "name": "cell"}, str(path))
     return study
 
 
@@ -165,6 +165,12 @@ def axes(config: StudyConfig) -> dict[str, list[Any]]:
     return {BUDGET: list(config.budget.samples), **starts, **found}
 
 
+def points(config: StudyConfig) -> Iterable[dict[str, Any]]:
+    """Every combination of values along the axes."""
+    along = axes(config)
+    return (dict(zip(along, values, strict=True)) for values in itertools.product(*along.values()))
+
+
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
     for key, value in tree.items():
         if isinstance(value, Mapping):
@@ -178,10 +184,8 @@ def unfold(study: Study, data: Mapping[str, Any]) -> list[Cell]:
 
     `data` is what is known of the samples.
     """
-    along = axes(study.config)
     cells: dict[str, Cell] = {}
-    for values in itertools.product(*along.values()):
-        point = dict(zip(along, values, strict=True))
+    for point in points(study.config):
         for cell in (_monolith(study, point, data), _ensemble(study, point, data)):
             cells.setdefault(cell.id, cell)
     return list(cells.values())

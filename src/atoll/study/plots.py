@@ -12,6 +12,8 @@ from atoll.study.tables import heading, names, said, word_columns
 Row = Mapping[str, Any]
 WRAPPED = 36
 """Letters of a title in one row."""
+SAME = 1.02
+"""Up to this ratio two costs are one: steps are whole, so that equal budgets differ a little."""
 INK, SEA = "#1c2833", "#0b6e8a"
 
 
@@ -24,7 +26,8 @@ def plots(lines: Sequence[Row], distance: str) -> dict[str, str]:
     }
     found = {"distances": _distances(lines, distance)} if lines else {}
     for name, (across, label, axis) in wanted.items():
-        if len({_across(line, across) for line in lines if not line["monolith"]}) > 1:
+        values = [_across(line, across) for line in lines if not line["monolith"]]
+        if values and max(values) > SAME * min(values):
             found[name] = _plot(lines, across, label, axis, distance)
     return found
 
