@@ -105,7 +105,7 @@ def students() -> dict[str, float]:
             "few-step, 4 steps": (lambda: few.sample(BATCH, steps=4), 1),
             "few-step, 1 step": (lambda: few.sample(BATCH, steps=1), 1),
         },
-        repeats=3,
+        repeats=6,
     )
 
 

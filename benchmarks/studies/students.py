@@ -39,6 +39,9 @@ TRAINING = {
     "save_every": 200,
 }
 ISLANDS = [[0, 1, 2, 3], [4, 5, 6, 7]]
+TWICE = ("student at a third", "student at as much")
+"""Those who are distilled on islands as well; `APART` is said of them, and `MORE` of many samples."""
+APART, MORE = ", two islands", ", more samples"
 
 
 def sizes(quick: bool) -> dict[str, Any]:
@@ -52,6 +55,7 @@ def sizes(quick: bool) -> dict[str, Any]:
             "islands": {"inner": 5},
             "few": {"trajectories": 4, "steps": 4, "batch": 8, "grid": 4, "lr": 1e-3},
             "num": 80,
+            "pair": 80,
             "solver": 3,
             "real": 500,
             "classifier": 60,
@@ -62,9 +66,10 @@ def sizes(quick: bool) -> dict[str, Any]:
         "expert": {"steps": 800, "batch": 4, "lr": 1e-3},
         "third": {"steps": 1600, "batch": 8, "init": "average", "lr": 1e-3},
         "equal": {"steps": 4800, "batch": 8, "init": "average", "lr": 1e-3},
-        "islands": {"inner": 25},
+        "islands": {"inner": 25, "optimiser": "merged"},
         "few": {"trajectories": 3000, "steps": 100, "batch": 8, "grid": 16, "lr": 4e-4},
         "num": 1000,
+        "pair": 4000,
         "solver": 50,
         "real": 10_000,
         "classifier": 1500,
@@ -120,14 +125,15 @@ def _opened(on: Ground, tree: dict[str, Any]) -> Run:
 
 
 def distance(
-    on: Ground, real: Tensor, path: Path, size: Mapping[str, Any], steps: int | None = None
+    on: Ground, real: Tensor, path: Path, size: Mapping[str, Any], steps: int | None = None, **how: Any
 ) -> float:
     """How far a model's samples are from real ones; what was measured before is not sampled again."""
-    steps = steps or size["solver"]
+    num, steps = how.pop("num", size["num"]), steps or size["solver"]
     weights = [file_digest(file) for file in sorted(path.rglob("weights.safetensors"))]
-    known = on.out / "distances" / f"{digest([weights, steps, size['num'], size['real']])[:24]}.json"
+    key = [weights, steps, num, size["real"], *([how] if how else [])]
+    known = on.out / "distances" / f"{digest(key)[:24]}.json"
     if not known.is_file():
-        samples = load_ensemble(path).sample(size["num"], steps=steps, seed=1, batch=100)
+        samples = load_ensemble(path).sample(num, steps=steps, seed=1, batch=100, **how)
         write_json(known, ground.frechet(on.features(samples), real))
     return float(read_json(known))
 
@@ -186,8 +192,10 @@ def study(on: Ground, seed: int, size: dict[str, Any]) -> dict[str, Any]:
     _link(quick, equal, "student")
     few_step.few_step(quick)
     lap("few-step")
-    apart = variant(on, many, "islands", **size["third"], islands={"clusters": ISLANDS, **size["islands"]})
+    islands = {"clusters": ISLANDS, **size["islands"]}
+    apart, longer = (variant(on, many, "islands", **size[key], islands=islands) for key in ("third", "equal"))
     rounds.all_rounds(apart)
+    rounds.all_rounds(longer)
     lap("islands")
     measured: dict[str, tuple[Path, int | None]] = {
         "monolith": (whole.path, None),
@@ -195,6 +203,7 @@ def study(on: Ground, seed: int, size: dict[str, Any]) -> dict[str, Any]:
         "student at a third": (third.path / "student", None),
         "student at as much": (equal.path / "student", None),
         "student at a third, two islands": (apart.path / "student", None),
+        "student at as much, two islands": (longer.path / "student", None),
         "student at as much, Euler, 4 steps": (equal.path / "student", 4),
     }
     for steps in (1, 2, 4, 8):
@@ -202,6 +211,10 @@ def study(on: Ground, seed: int, size: dict[str, Any]) -> dict[str, Any]:
         warm = quick.path / "few-step" / "trajectories"
         measured[f"few-step after trajectories only, {steps}"] = (warm, steps)
     found = {name: distance(on, real, path, size, steps) for name, (path, steps) in measured.items()}
+    # 1,000 samples of a network and another 1,000 of it differ by more than two such networks do.
+    for name in [which + where for which in TWICE for where in ("", APART)]:
+        how = {"num": size["pair"], "solver": "dpm++"}
+        found[name + MORE] = distance(on, real, measured[name][0], size, 15, **how)
     lap("sampling")
     return {"seed": seed, "size": size, "frechet": found, "flops": flops(size), "cpu_seconds": seconds}
 
@@ -215,8 +228,7 @@ def ratios(found: Mapping[str, float]) -> dict[str, float]:
         / found["few-step after trajectories only, 4"],
         "student in 50 steps, few-step in 1": found["student at as much"]
         / found["few-step after trajectories only, 1"],
-        "central distillation, two islands": found["student at a third"]
-        / found["student at a third, two islands"],
+        **{f"{name}, two islands": found[name + MORE] / found[name + APART + MORE] for name in TWICE},
     }
 
 

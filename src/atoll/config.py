@@ -385,6 +385,10 @@ class IslandsConfig(Section):
     """The clusters of each island, as [[0, 1], [2, 3]]; by default every cluster is an island."""
     inner: int = Field(30, ge=1)
     """Steps that an island takes alone before its weights are merged."""
+    optimiser: Literal["own", "merged"] = "merged"
+    """Whether an island keeps the moments of its own gradients or begins each round with the mean of all.
+    Own ones are a third of the traffic, but then each island scales its steps by its own data, and what they
+    agree on is not where the mean of their gradients vanishes, however small the steps."""
     outer_lr: float = Field(0.7, gt=0)
     """How far the merged model moves along the mean of the islands' movements."""
     momentum: float = Field(0.3, ge=0, lt=1)

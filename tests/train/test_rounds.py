@@ -92,6 +92,32 @@ def test_rounds_by_hand_are_rounds_at_once(taught):
     assert rounds.island(again, 0).path == again.student.path  # nothing is due
 
 
+@pytest.mark.parametrize("optimiser", ["merged", "own"])
+def test_whose_moments_a_round_begins_with(taught, monkeypatch, optimiser):
+    """Island 1 takes up the mean of all moments by their shares, or what it had itself."""
+    run = taught(islands={**TWO, "optimiser": optimiser})
+    parts = [rounds.island(run, index) for index in (0, 1)]
+    rounds.merge(run)
+    moments = [checkpoint.read_tensors(part.path / rounds.OPTIMISER) for part in parts]
+    expected = rounds.weighted_mean(moments, rounds.shares(run)) if optimiser == "merged" else moments[1]
+    assert any(not torch.equal(moments[0][key], moments[1][key]) for key in expected)
+    taken = {}
+    monkeypatch.setattr(loop, "train", lambda task, device: task.start(Taken(taken)))
+    with pytest.raises(AttributeError):  # nobody trains
+        rounds.island(run, 1)
+    alike({key: taken[f"optimiser/{key}"] for key in expected}, expected)
+
+
+class Taken:
+    """A training state that only looks at what it is given."""
+
+    def __init__(self, taken):
+        self.taken = taken
+
+    def restore(self, tensors):
+        self.taken.update(tensors)
+
+
 def test_an_island_sees_its_own_clusters_and_experts_only(taught, monkeypatch):
     run = taught(islands=TWO)
     loaded: list[str] = []

@@ -139,11 +139,12 @@ class Site:
         )
 
     def _start(self, number: int, state: TrainingState) -> None:
-        """The merged weights and their average, and this island's own optimiser."""
+        """The merged weights and their average, and the optimiser's moments: merged ones or its own."""
         before = merged(self.run, number - 1)
         tensors = _prefixed("model/", before, checkpoint.WEIGHTS) | _prefixed("ema/", before, AVERAGE)
         if number:
-            tensors |= _prefixed("optimiser/", self.stage(number - 1), OPTIMISER)
+            known = before if self.how.optimiser == "merged" else self.stage(number - 1)
+            tensors |= _prefixed("optimiser/", known, OPTIMISER)
         state.restore(tensors)
         state.step = number * self.how.inner
 
@@ -233,6 +234,8 @@ def _merge(run: Run, number: int) -> Stage:
     weights, momentum = outer_step(weights, mean, momentum, how.outer_lr, how.momentum)
     average = weighted_mean([_read(part, AVERAGE) for part in parts], shares(run))
     written = {checkpoint.WEIGHTS: weights, MOMENTUM: momentum, AVERAGE: average}
+    if how.optimiser == "merged":
+        written[OPTIMISER] = weighted_mean([_read(part, OPTIMISER) for part in parts], shares(run))
     for name, tensors in written.items():
         _write(stage, name, tensors)
     steps = min((number + 1) * how.inner, config.steps)
