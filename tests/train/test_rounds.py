@@ -101,7 +101,7 @@ def test_whose_moments_a_round_begins_with(taught, monkeypatch, optimiser):
     moments = [checkpoint.read_tensors(part.path / rounds.OPTIMISER) for part in parts]
     expected = rounds.weighted_mean(moments, rounds.shares(run)) if optimiser == "merged" else moments[1]
     assert any(not torch.equal(moments[0][key], moments[1][key]) for key in expected)
-    taken = {}
+    taken: dict[str, torch.Tensor] = {}
     monkeypatch.setattr(loop, "train", lambda task, device: task.start(Taken(taken)))
     with pytest.raises(AttributeError):  # nobody trains
         rounds.island(run, 1)
