@@ -619,19 +619,24 @@ class RunConfig(Section):
 
 def load(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
     """Read a recipe, apply `section.key=value` overrides, and validate the whole."""
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such recipe; see recipes/ for examples") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); give a TOML file") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from None
+    tree = read_toml(path, "no such recipe; see recipes/ for examples")
     if "recipe" in tree and "budget" in tree:
         raise ConfigError(f"{path} is a study, not a recipe; use `atoll study {path}`")
     for override in overrides:
         _assign(tree, override)
     return validate(tree, str(path))
+
+
+def read_toml(path: Path, missing: str) -> dict[str, Any]:
+    """The tree in a TOML file; `missing` is what to say where there is none."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: {missing}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); give a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
 
 
 def assignments(overrides: Iterable[str]) -> dict[str, Any]:

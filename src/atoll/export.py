@@ -16,7 +16,7 @@ from atoll.config import RunConfig
 from atoll.data import devices
 from atoll.errors import AtollError, ConfigError
 from atoll.models import checkpoint
-from atoll.runs import DONE, Run, Stage, file_digest, read_lines, write_json
+from atoll.runs import DONE, RESOLVED, Run, Stage, file_digest, read_lines, write_json
 from atoll.sample import ENSEMBLE, HUB, INDEX, load_ensemble, model_name
 from atoll.sample import sample as draw
 
@@ -133,7 +133,7 @@ def _write_ensemble(run: Run, folder: Path) -> None:
         contents["autoencoder"] = _borrow(run, contents["autoencoder"], folder, "autoencoder")
     record = {"made_from": {}, "files": {}, "contents": contents}
     write_json(folder / "partition" / DONE, record)
-    write_json(folder / "resolved.json", public(run.config).model_dump(mode="json"))
+    write_json(folder / RESOLVED, public(run.config).model_dump(mode="json"))
 
 
 def _copy_network(stage: Stage, folder: Path) -> None:

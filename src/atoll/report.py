@@ -14,7 +14,7 @@ from atoll.evaluate import routing
 from atoll.evaluate.evaluation import FILE as EVALUATION
 from atoll.plan import strategy_costs
 from atoll.provenance import PALETTE
-from atoll.runs import Run, Stage, read_json, read_lines, replacing
+from atoll.runs import RECIPE, Run, Stage, read_json, read_lines, replacing
 from atoll.sample import load_ensemble
 
 EXAMINED = 250
@@ -336,5 +336,5 @@ def _students(run: Run) -> list[Stage]:
 
 
 def _recipe(run: Run) -> str:
-    path = run.path / "run.toml"
+    path = run.path / RECIPE
     return path.read_text(encoding="utf-8") if path.is_file() else ""

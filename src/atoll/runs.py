@@ -179,7 +179,8 @@ class Run:
             run._withdraw(before, since)
             if not isinstance(error, StaleError):
                 raise
-            changed = _differences(_tree(before[RESOLVED]), config.model_dump(mode="json"))
+            tree = _tree(before[RESOLVED])
+            changed = _differences(tree, config.model_dump(mode="json")) if tree else []
             raise StaleError(f"{error} (changed: {'; '.join(changed[:4])})" if changed else error) from None
 
     def _withdraw(self, before: Mapping[str, bytes | None], since: int) -> None:
@@ -203,12 +204,11 @@ class Run:
             raise RunError(f"{path} is not a run (no {RESOLVED}); give a folder that `atoll run` made")
         return cls(path, validate(read_json(path / RESOLVED), str(path / RESOLVED)))
 
-    def changed(self, overrides: Iterable[str], sections: tuple[str, ...] = ("evaluate", "sample")) -> "Run":
-        """The same folder, asked with other settings of some sections; nothing is written down."""
+    def changed(self, overrides: Iterable[str]) -> "Run":
+        """The same folder, asked for other samples or numbers; nothing is written down."""
         changes = assignments(overrides)
-        for key in changes.keys() - set(sections):
-            said = " or ".join(f"[{section}]" for section in sections)
-            raise ConfigError(f"--set {key}: this command has use for {said} alone")
+        for key in changes.keys() - {"evaluate", "sample"}:
+            raise ConfigError(f"--set {key}: this command has use for [evaluate] or [sample] alone")
         tree = merged(self.config.model_dump(mode="json"), changes)
         return Run(self.path, validate(tree, "--set"))
 
@@ -305,7 +305,7 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: st
         old, new = before.get(key), after.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             found += _differences(old, new, f"{prefix}{key}.")
-        elif before and old != new:
+        elif old != new:
             found.append(f"{prefix}{key} was {json.dumps(old)}, is {json.dumps(new)}")
     return found
 

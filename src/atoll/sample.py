@@ -19,7 +19,7 @@ from atoll.models.ensemble import Ensemble, Progress, sampling_settings
 from atoll.models.expert import as_expert
 from atoll.models.roster import Roster
 from atoll.models.vocabulary import Asked, Encode, Prompts, Vocabulary
-from atoll.runs import Run, Stage, runs_folder
+from atoll.runs import RESOLVED, Run, Stage, runs_folder
 from atoll.storage.mirror import fetch_run
 from atoll.storage.objects import address_of
 
@@ -108,7 +108,7 @@ def exported_folder(name: str | Path) -> Path:
 
 def default_out(path: Path) -> Path:
     """Where samples go unless the command says otherwise: into the run or the expert, not into an export."""
-    own = (path / "resolved.json").is_file() or is_expert(path)
+    own = (path / RESOLVED).is_file() or is_expert(path)
     return path / "samples" if own else Path("samples")
 
 
@@ -187,7 +187,7 @@ def _band(router: Stage) -> routing.Band:
 
 def is_expert(path: Path) -> bool:
     """Whether a folder holds one expert and does not know of what run."""
-    here = [(path / name).is_file() for name in (checkpoint.CONFIG, checkpoint.WEIGHTS, "resolved.json")]
+    here = [(path / name).is_file() for name in (checkpoint.CONFIG, checkpoint.WEIGHTS, RESOLVED)]
     return here == [True, True, False]
 
 

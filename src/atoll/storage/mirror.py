@@ -19,14 +19,26 @@ from typing import Any
 
 from atoll.config import RunConfig
 from atoll.errors import RunError, StaleError
-from atoll.runs import DONE, STARTED, Run, Stage, append_line, file_digest, read_json, read_lines, replacing
+from atoll.runs import (
+    DONE,
+    RECIPE,
+    RESOLVED,
+    STARTED,
+    Run,
+    Stage,
+    append_line,
+    file_digest,
+    read_json,
+    read_lines,
+    replacing,
+)
 from atoll.storage.objects import Store, walk
 
 logger = logging.getLogger(__name__)
 
 METRICS, STATE, LATEST, DECISIONS = "metrics.jsonl", "state", "latest.json", "decisions.json"
-EVENTS, RESOLVED = "events.jsonl", "resolved.json"
-PLAIN = ("run.toml", RESOLVED)
+EVENTS = "events.jsonl"
+PLAIN = (RECIPE, RESOLVED)
 HASH = 16
 """Hexadecimal digits of a file's sha256 in its name."""
 

@@ -14,7 +14,7 @@ from atoll.evaluate import routing
 from atoll.evaluate.measure import Judge, sample_and_judge
 from atoll.launch.local import Job
 from atoll.models.ensemble import Samples
-from atoll.runs import Run, Stage, digest, read_json, read_lines, replacing, runs_folder, write_json
+from atoll.runs import RESOLVED, Run, Stage, digest, read_json, read_lines, replacing, runs_folder, write_json
 from atoll.sample import load_ensemble
 from atoll.study.design import Cell, Study, unfold
 from atoll.train import jobs
@@ -63,7 +63,7 @@ class Workshop:
             begin = str(self.shared / cell.start.training / "experts" / "00")
             config = config.model_copy(update={"expert": config.expert.model_copy(update={"init": begin})})
         run = Run(self.shared / cell.training, config)
-        write_json(run.path / "resolved.json", config.model_dump(mode="json"))
+        write_json(run.path / RESOLVED, config.model_dump(mode="json"))
         _link(run.path / "data", self.data().path)
         _link(run.path / "partition", self.partition(cell).path)
         return run

@@ -1,7 +1,6 @@
 """What a study is: a base recipe and axes, read from one TOML file and unfolded into cells."""
 
 import itertools
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator
 
 from atoll import plan
-from atoll.config import NAME, RunConfig, Section, assignments, explain, merged, validate
+from atoll.config import NAME, RunConfig, Section, assignments, explain, merged, read_toml, validate
 from atoll.errors import ConfigError
 from atoll.runs import digest
 
@@ -124,7 +123,7 @@ class Study:
 def load(path: Path, overrides: Iterable[str] = ()) -> Study:
     """Read a study; an override changes one of its own keys, or else a key of its recipe in every cell."""
     said = tuple(overrides)
-    tree = _toml(path, "no such study; see recipes/studies/ for examples")
+    tree = read_toml(path, "no such study; see recipes/studies/ for examples")
     changes = assignments(said)
     own = {key: value for key, value in changes.items() if key in StudyConfig.model_fields}
     rest = {key: value for key, value in changes.items() if key not in own}
@@ -134,7 +133,9 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Study:
         config = StudyConfig.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(f"{path}: {explain(error, StudyConfig)}") from None
-    recipe = _toml(path.parent / config.recipe, "no such recipe; 'recipe' is a path from the study's file")
+    recipe = read_toml(
+        path.parent / config.recipe, "no such recipe; 'recipe' is a path from the study's file"
+    )
     # Router and experts are looked at by time only where a study asks for it.
     base = merged({"evaluate": {"routing": 0}}, merged(recipe, config.set))
     study = Study(config, base, path, said)
@@ -142,17 +143,6 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Study:
     for point in points(config):
         validate({**_at(base, point), "name": "cell"}, str(path))
     return study
-
-
-def _toml(path: Path, missing: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: {missing}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); give a TOML file") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from None
 
 
 def axes(config: StudyConfig) -> dict[str, list[Any]]:

@@ -17,7 +17,7 @@ from atoll.models.ensemble import Ensemble
 from atoll.models.expert import as_expert
 from atoll.models.roster import Roster
 from atoll.models.teaching import Lesson, Teachers
-from atoll.runs import DONE, Run, Stage, digest, write_json
+from atoll.runs import DONE, RESOLVED, Run, Stage, digest, write_json
 from atoll.train import drawn as drawing
 from atoll.train import hardware, jobs, loop
 from atoll.train.island import Island
@@ -61,7 +61,7 @@ def as_run(
     write_json(
         stage.path / "partition" / DONE, {"made_from": {}, "files": {}, "contents": {**contents, **whole}}
     )
-    write_json(stage.path / "resolved.json", one.model_dump(mode="json"))
+    write_json(stage.path / RESOLVED, one.model_dump(mode="json"))
     data = stage.path / "data"
     if not data.is_symlink():
         data.symlink_to(Path("..") / "data")
