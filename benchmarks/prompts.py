@@ -18,8 +18,8 @@ from torch import Tensor
 import atoll
 from atoll.config import EncodeConfig
 from atoll.data import features, store
-from atoll.models.ensemble import Ensemble
-from atoll.sample import open_run
+from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.sample import open_run
 
 COMPONENTS = 64
 """Principal components of pixels to which distances are measured."""

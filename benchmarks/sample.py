@@ -21,9 +21,9 @@ from atoll.config import NetworkConfig
 from atoll.flow import solver
 from atoll.models import checkpoint
 from atoll.models.dit import DiT
-from atoll.models.ensemble import Ensemble
-from atoll.models.roster import Roster
 from atoll.models.router import Router
+from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.roster import Roster
 from benchmarks._memory import peak_memory
 
 SHAPE = (4, 32, 32)

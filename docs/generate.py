@@ -36,7 +36,7 @@ def reference() -> str:
     """Every key of a recipe with its default and its meaning, read off the config."""
     parts = [
         "# Every key of a recipe",
-        "Written by `make docs` from `src/atoll/config.py`, which is the only place that holds a default.",
+        "Written by `make docs` from `src/atoll/config/`, which is the only place that holds a default.",
         *_sections(RunConfig, "", RunConfig(name="example")),
     ]
     return "\n\n".join(parts) + "\n"

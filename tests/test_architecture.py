@@ -19,23 +19,18 @@ MAY_IMPORT = {
     "runs": {"config", "errors"},
     "data": {"config", "runs", "errors"},
     "models": {"config", "flow", "errors"},
-    "train": {"config", "runs", "flow", "models", "data", "errors"},
-    "provenance": {"models"},
-    "gallery": {"config", "runs", "models", "data", "provenance", "errors"},
-    "sample": {"config", "runs", "storage", "flow", "models", "data", "gallery", "errors"},
-    "evaluate": {"config", "runs", "flow", "models", "data", "train", "gallery", "sample", "plan", "errors"},
-    "study": {"config", "runs", "models", "data", "train", "gallery", "sample", "evaluate", "plan"}
-    | {"launch", "report", "drawing", "provenance", "errors"},
-    "export": {"config", "runs", "models", "data", "gallery", "sample", "errors"},
-    "pipeline": {"runs", "gallery", "models", "sample", "errors"},
+    "sampling": {"config", "runs", "storage", "flow", "models", "data", "errors"},
+    "train": {"config", "runs", "flow", "models", "data", "sampling", "errors"},
+    "evaluate": {"config", "runs", "flow", "models", "data", "train", "sampling", "plan", "errors"},
+    "study": {"config", "runs", "models", "data", "train", "sampling", "evaluate", "plan"}
+    | {"launch", "pages", "errors"},
+    "publish": {"config", "runs", "models", "data", "sampling", "errors"},
     "plan": {"config", "errors"},
-    "drawing": set(),
-    "report": {"config", "runs", "data", "provenance", "gallery", "sample", "evaluate", "plan", "doctor"}
-    | {"drawing", "errors"},
+    "pages": {"config", "runs", "data", "sampling", "evaluate", "plan", "doctor", "errors"},
     "storage": {"config", "runs", "errors"},
     "launch": {"config", "runs", "storage", "plan", "data", "errors"},
     "doctor": {"runs"},
-    "__init__": {"models", "sample", "pipeline"},
+    "__init__": {"sampling", "publish"},
     "__main__": {"cli"},
 }
 """Which room may import which; `cli` may import all, inside its commands."""

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from atoll.flow import objectives, path
 from atoll.models.checkpoint import CONFIG, WEIGHTS, Objective, load
-from atoll.models.ensemble import Ensemble
 from atoll.models.expert import as_expert
 from atoll.runs import Run, write_json
+from atoll.sampling.ensemble import Ensemble
 from atoll.train import jobs
 from benchmarks.studies import ground
 from benchmarks.studies.ground import CLUSTERS, Ground

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from atoll.models.checkpoint import CONFIG, WEIGHTS, load
-from atoll.models.ensemble import Ensemble
 from atoll.models.expert import as_expert
 from atoll.runs import Run, Stage, write_json
+from atoll.sampling.ensemble import Ensemble
 from atoll.study.answers import to_reach
 from atoll.train import jobs
 from benchmarks.studies import ground

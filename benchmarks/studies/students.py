@@ -22,7 +22,7 @@ from atoll import config, plan
 from atoll.config import NetworkConfig
 from atoll.data import partition
 from atoll.runs import Run, digest, file_digest, read_json, write_json
-from atoll.sample import load_ensemble
+from atoll.sampling.sample import load_ensemble
 from atoll.train import few_step, jobs, rounds, student
 from benchmarks.studies import ground
 from benchmarks.studies.ground import CLUSTERS, Ground

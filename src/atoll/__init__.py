@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from atoll.models.ensemble import Ensemble
+    from atoll.sampling.ensemble import Ensemble
 
 __version__ = "0.1.0"
 __all__ = ["load"]
@@ -16,7 +16,7 @@ def load(path: str | Path, device: str | None = None) -> "Ensemble":
 
     An exported folder is opened in the same way, and `hub:owner/name` is one on the Hub.
     """
-    from atoll.sample import load_ensemble  # noqa: PLC0415 - importing atoll must not import torch
+    from atoll.sampling.sample import load_ensemble  # noqa: PLC0415 - importing atoll must not import torch
 
     return load_ensemble(Path(path), device)
 
@@ -24,5 +24,5 @@ def load(path: str | Path, device: str | None = None) -> "Ensemble":
 def __getattr__(name: str) -> Any:
     """`atoll.pipeline` when it is asked for: it imports diffusers, which takes seconds."""
     if name == "pipeline":
-        return importlib.import_module("atoll.pipeline")
+        return importlib.import_module("atoll.publish.pipeline")
     raise AttributeError(f"module 'atoll' has no attribute {name!r}")

@@ -8,8 +8,8 @@ from scipy import stats
 
 from atoll.data.store import Batch
 from atoll.evaluate import routing
-from atoll.models.ensemble import Ensemble
-from atoll.sample import load_ensemble
+from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.sample import load_ensemble
 from tests.analytic import ExactExpert, ExactRouter, grouped
 
 

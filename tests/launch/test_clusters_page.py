@@ -12,7 +12,7 @@ import typer
 import yaml
 
 from atoll import config
-from atoll.cli import app
+from atoll.cli.options import app
 from atoll.storage.objects import check_address
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ from atoll.config import NetworkConfig
 from atoll.flow import objectives, path
 from atoll.models.checkpoint import Objective
 from atoll.models.dit import DiT
-from atoll.models.ensemble import Ensemble
 from atoll.models.expert import Expert, as_expert, velocity
+from atoll.sampling.ensemble import Ensemble
 from tests.analytic import ExactPredictor, MixtureRouter, mixture_of, sliced_wasserstein
 
 PAIRS = [(name, prediction) for name in path.PATHS for prediction in objectives.PREDICTIONS]

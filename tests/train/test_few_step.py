@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import atoll
-from atoll import sample
 from atoll.errors import ConfigError, Interrupted, StaleError
 from atoll.flow import draws, maps, path, solver
 from atoll.models import checkpoint
 from atoll.runs import Run, read_json
+from atoll.sampling import sample
 from atoll.train import few_step, jobs, loop, student
 from tests.train.test_jobs import losses, weights
 from tests.train.test_loop import assert_equal, states

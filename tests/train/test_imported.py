@@ -7,7 +7,7 @@ from safetensors.torch import save_file
 from atoll.config import validate
 from atoll.errors import CheckpointError, ConfigError, StaleError
 from atoll.models import adapt, checkpoint
-from atoll.sample import load_ensemble
+from atoll.sampling.sample import load_ensemble
 from atoll.train import imported, jobs
 from tests.models.test_convert import HEADS, dit_weights
 

@@ -9,7 +9,7 @@ from atoll.flow import draws
 from atoll.models import checkpoint, conditions
 from atoll.models import expert as expert_room
 from atoll.runs import read_json, read_lines
-from atoll.sample import load_ensemble
+from atoll.sampling.sample import load_ensemble
 from atoll.train import jobs, loop
 
 

@@ -9,8 +9,8 @@ from atoll.data.store import Reader
 from atoll.errors import ConfigError, CorruptError, Interrupted, RunError, StaleError
 from atoll.flow import draws, path
 from atoll.models import checkpoint
-from atoll.models.roster import Roster
 from atoll.runs import Run, read_json, read_lines
+from atoll.sampling.roster import Roster
 from atoll.train import jobs, loop, student
 from tests.train.test_jobs import losses, weights
 from tests.train.test_loop import assert_equal, states
@@ -168,7 +168,7 @@ def test_without_experts_there_is_nobody_to_learn_from(prepared):
 
 
 def test_a_student_is_an_ordinary_model(taught, tmp_path):
-    from atoll import sample
+    from atoll.sampling import sample
 
     run = taught()
     student.dense(run)

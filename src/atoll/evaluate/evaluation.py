@@ -9,9 +9,9 @@ from torch import Tensor
 from atoll.errors import ConfigError
 from atoll.evaluate import matched, routing
 from atoll.evaluate.measure import Judge, sample_and_judge
-from atoll.models.ensemble import Progress
 from atoll.runs import Run, write_json
-from atoll.sample import load_ensemble
+from atoll.sampling.ensemble import Progress
+from atoll.sampling.sample import load_ensemble
 
 FILE = "evaluation.json"
 

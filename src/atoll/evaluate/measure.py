@@ -18,8 +18,8 @@ from atoll.evaluate.distances import in_parts
 from atoll.evaluate.features import Space, seen
 from atoll.evaluate.intervals import Measured, bootstrap, mean_of_rows
 from atoll.evaluate.reference import Real, as_seen
-from atoll.models.ensemble import Ensemble, Progress, Samples
 from atoll.runs import Run
+from atoll.sampling.ensemble import Ensemble, Progress, Samples
 
 MANIFOLD = 10_000
 """At most so many rows make the manifold of precision and recall."""

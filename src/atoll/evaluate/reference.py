@@ -13,8 +13,8 @@ from atoll.data.parts import Parts
 from atoll.data.rules import lottery
 from atoll.data.store import fixed_bytes
 from atoll.data.values import to_values
-from atoll.gallery import to_pixels
 from atoll.runs import Run
+from atoll.sampling.gallery import to_pixels
 
 SEED = 3
 """Of the draw; another than those of training and partition."""

@@ -12,8 +12,8 @@ from atoll.data.store import Batch, Reader
 from atoll.evaluate.intervals import Measured, bootstrap, mean_of_rows
 from atoll.flow import draws, mixture, path
 from atoll.models.conditions import Condition, TextCondition
-from atoll.models.ensemble import Ensemble
 from atoll.runs import Run
+from atoll.sampling.ensemble import Ensemble
 
 TIMES = tuple((index + 0.5) / 10 for index in range(10))
 """The middles of ten equal parts of the time."""

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atoll import gallery, plan
+from atoll import plan
 from atoll.config import EvaluateConfig, SampleConfig
 from atoll.data import encode, partition
 from atoll.evaluate import routing
 from atoll.evaluate.measure import Judge, sample_and_judge
 from atoll.launch.local import Job
-from atoll.models.ensemble import Samples
 from atoll.runs import RESOLVED, Run, Stage, digest, read_json, read_lines, replacing, runs_folder, write_json
-from atoll.sample import load_ensemble
+from atoll.sampling import gallery
+from atoll.sampling.ensemble import Samples
+from atoll.sampling.sample import load_ensemble
 from atoll.study.design import Cell, Study, unfold
 from atoll.train import jobs
 

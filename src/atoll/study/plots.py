@@ -4,8 +4,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atoll.drawing import drawn
-from atoll.provenance import PALETTE
+from atoll.pages.drawing import drawn
+from atoll.sampling.provenance import PALETTE
 from atoll.study.design import BUDGET, CLUSTERS
 from atoll.study.tables import heading, names, said, word_columns
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from atoll import report
+from atoll.pages import report
 from atoll.runs import read_json, replacing, write_json
 from atoll.study import answers, plots, tables
 from atoll.study.cells import Workshop

@@ -16,9 +16,9 @@ from atoll.errors import ConfigError
 from atoll.flow import draws, mixture
 from atoll.models import checkpoint
 from atoll.models.conditions import TextCondition
-from atoll.models.ensemble import Ensemble
 from atoll.models.expert import as_expert
 from atoll.runs import Run, Stage, digest, replacing
+from atoll.sampling.ensemble import Ensemble
 from atoll.train import hardware
 
 PART = 2048

@@ -19,11 +19,11 @@ from atoll.data.store import Batch, Reader
 from atoll.errors import ConfigError
 from atoll.flow import draws, maps, path, solver
 from atoll.models import checkpoint, conditions
-from atoll.models.ensemble import Ensemble
-from atoll.models.teaching import Lesson, Teachers
 from atoll.runs import Run, Stage, digest
+from atoll.sampling.ensemble import Ensemble
 from atoll.train import hardware, jobs, loop, student
 from atoll.train.island import Island
+from atoll.train.teaching import Lesson, Teachers
 
 NAME = "few-step"
 PAIRS_OF_A_TRAJECTORY = 8

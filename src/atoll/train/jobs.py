@@ -14,9 +14,10 @@ from atoll.config import ExpertConfig, NetworkConfig, ObjectiveConfig, RouterCon
 from atoll.data.store import Batch, Reader, sealed
 from atoll.errors import ConfigError, RunError
 from atoll.flow import draws, objectives, path
-from atoll.models import adapt, checkpoint, conditions, routing
+from atoll.models import adapt, checkpoint, conditions
 from atoll.models import expert as expert_room
 from atoll.runs import Run, Stage, replacing, write_json
+from atoll.sampling import routing
 from atoll.train import hardware, loop
 from atoll.train import island as islands
 from atoll.train.island import Island

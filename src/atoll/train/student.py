@@ -13,14 +13,14 @@ from atoll.data.store import Batch, Reader
 from atoll.errors import ConfigError
 from atoll.flow import draws, maps, path
 from atoll.models import checkpoint
-from atoll.models.ensemble import Ensemble
 from atoll.models.expert import as_expert
-from atoll.models.roster import Roster
-from atoll.models.teaching import Lesson, Teachers
 from atoll.runs import DONE, RESOLVED, Run, Stage, digest, write_json
+from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.roster import Roster
 from atoll.train import drawn as drawing
 from atoll.train import hardware, jobs, loop
 from atoll.train.island import Island
+from atoll.train.teaching import Lesson, Teachers
 
 NAME = "student"
 

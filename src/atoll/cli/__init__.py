@@ -1,0 +1,36 @@
+"""Parse, call, print: one module per group of commands; heavy imports inside the command."""
+
+import logging
+import sys
+import traceback
+
+from atoll import errors
+from atoll.cli import about, results, stages  # noqa: F401 - they add their commands to the app
+from atoll.cli.options import app
+
+
+def main() -> None:
+    """Run the command line: mistakes in one line and exit code 1, a saved stop with exit code 75."""
+    debug = "--debug" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    # Only our own news: libraries announce at this level how they were loaded.
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("atoll").setLevel(logging.INFO)
+    try:
+        app(args=arguments, prog_name="atoll", standalone_mode=True)
+    except errors.AtollError as error:
+        if str(error):  # else a process of ours has said it
+            _complain(str(error), debug)
+        sys.exit(errors.EXIT_USER_ERROR)
+    except errors.Interrupted as stop:
+        print(f"atoll: {stop}", file=sys.stderr)
+        sys.exit(errors.EXIT_RUN_AGAIN)
+    except OSError as error:
+        _complain(f"{error.filename or 'the disk'}: {error.strerror or error}", debug)
+        sys.exit(errors.EXIT_USER_ERROR)
+
+
+def _complain(message: str, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    print(f"atoll: {' '.join(message.split())}", file=sys.stderr)

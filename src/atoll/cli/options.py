@@ -1,0 +1,31 @@
+"""The command line itself, and the options that commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="atoll",
+    help="Train one generative model on many islands of compute that never talk to each other.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Recipe = Annotated[Path, typer.Argument(help="A TOML file that says what the run is; see recipes/.")]
+
+Overrides = Annotated[
+    list[str], typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting of the recipe.")
+]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+StartOver = Annotated[
+    bool, typer.Option("--start-over", help="Throw away what the stage has and begin again.")
+]
+
+RunFolder = Annotated[
+    Path, typer.Argument(metavar="RUN", help="The folder of a finished run, or of one expert.")
+]

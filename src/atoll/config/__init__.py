@@ -1,0 +1,47 @@
+"""What a run is: one frozen, typed tree by section, and how it is read from one TOML file."""
+
+from atoll.config.data import ConditionConfig, DataConfig, EncodeConfig, PartitionConfig
+from atoll.config.explain import explain, section_of
+from atoll.config.launch import LaunchConfig, PlanConfig
+from atoll.config.network import NetworkConfig, ObjectiveConfig
+from atoll.config.patterns import NAME, STRATEGIES, STRATEGY
+from atoll.config.reading import assignments, load, merged, read_toml, validate
+from atoll.config.run import RunConfig
+from atoll.config.sampling import FEATURES, EvaluateConfig, SampleConfig
+from atoll.config.section import Section
+from atoll.config.student import FewStepConfig, IslandsConfig, StudentConfig, Teacher
+from atoll.config.training import ExpertConfig, OverrideConfig, RouterConfig, TrainConfig
+
+__all__ = [
+    "FEATURES",
+    "NAME",
+    "STRATEGIES",
+    "STRATEGY",
+    "ConditionConfig",
+    "DataConfig",
+    "EncodeConfig",
+    "EvaluateConfig",
+    "ExpertConfig",
+    "FewStepConfig",
+    "IslandsConfig",
+    "LaunchConfig",
+    "NetworkConfig",
+    "ObjectiveConfig",
+    "OverrideConfig",
+    "PartitionConfig",
+    "PlanConfig",
+    "RouterConfig",
+    "RunConfig",
+    "SampleConfig",
+    "Section",
+    "StudentConfig",
+    "Teacher",
+    "TrainConfig",
+    "assignments",
+    "explain",
+    "load",
+    "merged",
+    "read_toml",
+    "section_of",
+    "validate",
+]

@@ -1,0 +1,93 @@
+"""What samples are and how they are grouped: [data], [encode], [partition], [condition]."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from atoll.config.section import Section
+
+
+class DataConfig(Section):
+    """Where samples come from, and what is taken of them."""
+
+    source: str = "fashion-5k"
+    """`fashion-5k` (embedded); a path to images, .npz, .npy, idx, .parquet or .tar; or `hub:owner/name`."""
+    kind: Literal["auto", "image", "series", "video", "latent"] = "auto"
+    """What arrays are; by default by rank: (C, T) series, (C, T, H, W) video, floats (C, H, W) latents."""
+    layout: Literal["auto", "first", "last"] = "auto"
+    """Where an array has its channels; by default last where pictures are usually so, else first."""
+    size: int | None = Field(None, ge=1)
+    """Resize the short side to this and crop the centre; by default pictures keep their size."""
+    channels: Literal[1, 3] | None = None
+    """1 for grey, 3 for RGB; by default as the source has them."""
+    sample_field: str | None = None
+    """The array, column or file ending with the samples; by default, as for the next two, the usual names."""
+    label_field: str | None = None
+    """The one with the labels."""
+    caption_field: str | None = None
+    """The one with the captions."""
+    subset: str | None = None
+    """Hub datasets: which of its configurations."""
+    split: str = "train"
+    """Hub datasets: which of its splits."""
+    duplicates: Literal["keep", "drop"] = "keep"
+    """What becomes of samples with equal values; they are counted in any case."""
+    max_pixels: int = Field(64_000_000, ge=1)
+    """Pictures with more pixels than this are skipped before they are unpacked."""
+    max_skipped: float = Field(0.01, ge=0, le=1)
+    """Stop when a larger share of the samples than this cannot be read."""
+    part: int = Field(8192, ge=1)
+    """Samples of one file at rest, which is what an interrupted `prepare` may have to do again."""
+
+
+class EncodeConfig(Section):
+    """What is computed of every sample before it rests; names are the Hub's, or folders."""
+
+    autoencoder: str | None = None
+    """A diffusers AutoencoderKL or AutoencoderTiny whose latents are trained on; by default pixels stay."""
+    features: str = "pixels"
+    """`pixels`, a vision model of transformers (`facebook/dinov2-base`), or EfficientNet-Lite0 by folder."""
+    text: str | None = None
+    """A text encoder of transformers for the captions; by default there is none."""
+    text_tokens: int = Field(77, ge=1)
+    """Longer captions are cut to so many tokens."""
+    batch: int = Field(64, ge=1)
+    """Samples per forward pass of these models."""
+    device: str = "auto"
+    """Where the models run: `cpu`, `cuda`, …; by default an accelerator if there is one."""
+
+
+class PartitionConfig(Section):
+    """How samples are grouped into clusters."""
+
+    clusters: int = Field(8, ge=1)
+    """Number of clusters, and so of experts. One cluster is the monolith."""
+    method: Literal["features", "random", "labels", "file"] = "features"
+    """`features`: alike by two-stage k-means; `random`: the baseline; `labels`; `file`: made elsewhere."""
+    fine: int = Field(1024, ge=1)
+    """Centres of the fine stage; fewer where there are not 20 samples for each."""
+    balanced: bool = True
+    """Give every cluster about the same number of samples."""
+    dimensions: int | None = Field(None, ge=1)
+    """Principal components of the features to keep; by default 64 of pixels and all of a model's."""
+    file: str | None = None
+    """For `file`: a .csv, .jsonl or .parquet with columns `cluster` and `name` or `id`."""
+    like: str | None = None
+    """A finished run whose partition is taken over: its samples stay where they are, new ones join them."""
+
+    @model_validator(mode="after")
+    def _file_with_its_method(self) -> Self:
+        if (self.method == "file") != (self.file is not None):
+            raise ValueError("partition.method 'file' and partition.file go together; give both or neither")
+        if self.like is not None and self.method != "features":
+            raise ValueError("partition.like brings its own method; leave out partition.method")
+        return self
+
+
+class ConditionConfig(Section):
+    """What experts, router and student are told about a sample."""
+
+    kind: Literal["none", "class", "text"] = "none"
+    """`class` uses the labels of the source, `text` the states of its captions (see encode.text)."""
+    dropout: float = Field(0.1, ge=0, le=1)
+    """How often training hides the condition, so that there is an unconditional model to guide against."""

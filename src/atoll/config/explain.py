@@ -1,0 +1,63 @@
+"""What is wrong with a recipe, in words."""
+
+import difflib
+from collections.abc import Mapping
+from types import UnionType
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from atoll.config.patterns import IN_WORDS
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """All that is wrong, in one line; misspelt keys first, since what is missing may be one of them."""
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    return "; ".join(_explain(problem, model) for problem in problems)
+
+
+def _explain(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
+    """Say one validation problem as a person would."""
+    where = ".".join(str(part) for part in problem["loc"])
+    kind = problem["type"]
+    if kind == "extra_forbidden":
+        near = _nearest(where, model)
+        return f"unknown key '{where}'" + (f", did you mean '{near}'?" if near else "; see docs/reference.md")
+    if kind == "missing":
+        return f"'{where}' is missing"
+    said = f"'{where}' = {problem['input']!r}"
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return f"{said}: this is a section, set one of its keys"
+    if kind in ("tuple_type", "list_type"):
+        return f"{said}: give a list, such as [{problem['input']!r}]"
+    if kind == "string_pattern_mismatch" and problem["ctx"]["pattern"] in IN_WORDS:
+        return f"{said}: {IN_WORDS[problem['ctx']['pattern']]}"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{said}: {message[0].lower()}{message[1:]}" if where else message
+
+
+def _nearest(key: str, model: type[BaseModel]) -> str | None:
+    """The known key of the same section that is most like this one."""
+    section, _, leaf = key.rpartition(".")
+    beside = [name.rpartition(".")[2] for name in known_keys(model) if name.rpartition(".")[0] == section]
+    match = difflib.get_close_matches(leaf, beside, n=1, cutoff=0.6)
+    return f"{section}.{match[0]}".lstrip(".") if match else None
+
+
+def known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """Every key of a recipe, dotted."""
+    keys: list[str] = []
+    for name, field in model.model_fields.items():
+        keys.append(prefix + name)
+        section = section_of(field.annotation)
+        if section is not None:
+            keys += known_keys(section, f"{prefix}{name}.")
+    return keys
+
+
+def section_of(annotation: Any) -> type[BaseModel] | None:
+    """The section that a key holds, also where it may be left out."""
+    for kind in get_args(annotation) if isinstance(annotation, UnionType) else (annotation,):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None

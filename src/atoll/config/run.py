@@ -1,0 +1,79 @@
+"""A whole run: one frozen, typed tree."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from atoll.config.data import ConditionConfig, DataConfig, EncodeConfig, PartitionConfig
+from atoll.config.launch import LaunchConfig, PlanConfig
+from atoll.config.network import SIZES, NetworkConfig
+from atoll.config.patterns import NAME
+from atoll.config.sampling import EvaluateConfig, SampleConfig
+from atoll.config.section import Section
+from atoll.config.student import StudentConfig
+from atoll.config.training import ExpertConfig, RouterConfig
+
+
+class RunConfig(Section):
+    """A whole run."""
+
+    name: str = Field(pattern=NAME)
+    """The run lives in `runs/<name>`."""
+    seed: int = Field(0, ge=0)
+    """All randomness is a function of this, the job and the step."""
+    data: DataConfig = DataConfig()
+    encode: EncodeConfig = EncodeConfig()
+    partition: PartitionConfig = PartitionConfig()
+    condition: ConditionConfig = ConditionConfig()
+    expert: ExpertConfig = ExpertConfig()
+    router: RouterConfig = RouterConfig()
+    student: StudentConfig | None = None
+    sample: SampleConfig = SampleConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    launch: LaunchConfig = LaunchConfig()
+    plan: PlanConfig = PlanConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _student_like_expert(cls, given: Any) -> Any:
+        """A student has the experts' network but for what is said of it."""
+        student = given.get("student") if isinstance(given, Mapping) else None
+        expert = given.get("expert", {}) if isinstance(given, Mapping) else None
+        if not isinstance(student, Mapping) or not isinstance(expert, Mapping):
+            return given
+        named = {*SIZES["XL"], "patch", "size"} if "size" in student else set()
+        like = {key: expert[key] for key in NetworkConfig.model_fields.keys() - named if key in expert}
+        return {**given, "student": {**like, **student}}
+
+    @model_validator(mode="after")
+    def _islands_have_all_clusters(self) -> Self:
+        if self.student is None or self.student.islands is None:
+            return self
+        named = [k for group in self.student.islands.clusters or () for k in group]
+        if self.student.islands.clusters is not None and sorted(named) != list(
+            range(self.partition.clusters)
+        ):
+            raise ValueError(
+                f"student.islands.clusters must name each cluster 0 to {self.partition.clusters - 1} once"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _overrides_name_clusters(self) -> Self:
+        for override in self.expert.override:
+            for index in override.clusters:
+                if not 0 <= index < self.partition.clusters:
+                    raise ValueError(
+                        f"[[expert.override]] names cluster {index}, "
+                        f"but this run has clusters 0 to {self.partition.clusters - 1}"
+                    )
+        return self
+
+    def expert_for(self, index: int) -> ExpertConfig:
+        """The settings of one cluster's expert, with what is said of it alone and the batch it takes."""
+        found = self.expert.of_cluster(index)
+        if found.batch_of == "expert":
+            return found
+        share = max(1, found.batch // self.partition.clusters)
+        return found.model_copy(update={"batch": share, "batch_of": "expert"})

@@ -1,0 +1,87 @@
+"""How a finished run is sampled and judged: [sample], [evaluate]."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from atoll.config.patterns import STRATEGY
+from atoll.config.section import Section
+
+FEATURES = ("classifier", "pixels", "inception")
+"""What distances can be measured on, besides models of transformers."""
+
+
+class SampleConfig(Section):
+    """How a finished run is sampled unless the command says otherwise."""
+
+    model: Literal["ensemble", "student", "few-step"] = "ensemble"
+    """Who draws: all experts together, the one model that was distilled from them, or its few-step kin."""
+
+    num: int = Field(64, ge=1)
+    """How many samples."""
+    strategy: str = Field("auto", pattern=STRATEGY)
+    """`full`, `top-K`, `threshold-P`, `nucleus-P`, `sample-N`, `ancestral`, `oracle`; or `auto`: top-1 where
+    the condition tells the cluster, else ancestral."""
+    temperature: float = Field(1.0, gt=0)
+    """Of the router's posterior: below 1 sharpens it, above 1 flattens it."""
+    experts: tuple[int, ...] | None = Field(None, min_length=1, strict=False)
+    """Which experts serve; the posterior is renormalised over them. All by default."""
+    solver: Literal["euler", "heun", "dpm++"] = "euler"
+    """`euler` is of order one, `heun` of order two at two velocities a step, `dpm++` of order two at one."""
+    steps: int = Field(50, ge=1)
+    """Steps from noise to data."""
+    shift: float = Field(1.0, gt=0)
+    """Above 1, more of the steps are spent near the noise, as large pictures need."""
+    guidance: float = Field(1.0, ge=1)
+    """Classifier-free guidance; 1 is none."""
+    guided: tuple[float, float] = Field((0.0, 1.0), strict=False)
+    """The interval of t in which guidance acts."""
+    seed: int = Field(0, ge=0)
+    """Sample i depends on this and on i alone."""
+    batch: int = Field(64, ge=1)
+    """Samples per forward pass."""
+    prompts: tuple[str, ...] = Field((), strict=False)
+    """What is asked of a run with captions when nobody says a prompt, in turn; by default nothing is."""
+    band: bool = True
+    """Ask the router only at times at which it can change its mind, as measured when it was trained."""
+    resident: int | None = Field(None, ge=1)
+    """Experts held on the device at once, the others waiting on disk; all by default."""
+    provenance: bool = False
+    """Also write who made what: weights over time, switches, disagreement of every sample, and a picture."""
+    missing: Literal["fail", "skip"] = "fail"
+    """What to do about an expert that is missing or damaged: stop, or serve with the rest."""
+
+
+class EvaluateConfig(Section):
+    """What `atoll evaluate` measures."""
+
+    num: int = Field(1000, ge=8)
+    """Samples that are drawn and judged."""
+    features: tuple[str, ...] = Field((), strict=False)
+    """What distances are measured on: `classifier` (trained on the data's labels), `pixels`, `inception` for
+    the reference FID, any vision model of transformers; by default the classifier if there are labels."""
+    strategies: tuple[Annotated[str, Field(pattern=STRATEGY)], ...] = Field((), strict=False)
+    """Strategies to compare; by default the one of [sample]."""
+    reference: int = Field(50_000, ge=16)
+    """At most so many real samples are compared with."""
+    neighbours: int = Field(3, ge=1)
+    """Of precision and recall."""
+    bootstrap: int = Field(100, ge=2)
+    """Resamples behind every interval."""
+    routing: int = Field(256, ge=0)
+    """Real samples on which router and experts are examined at ten times; 0 leaves it out."""
+    monolith: str | None = None
+    """Folder of a finished run of one cluster whose pictures of the same noise are compared."""
+    lpips: str | None = None
+    """LPIPS's AlexNet as .npz, a file or `hub:owner/name`: how different pictures of one prompt are."""
+    clip: str | None = None
+    """A CLIP of transformers: whether pictures show what their prompt says."""
+
+    @field_validator("features")
+    @classmethod
+    def _are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:  # a model has an owner, or is a folder
+            if name not in FEATURES and "/" not in name and not Path(name).expanduser().exists():
+                raise ValueError(f"there are no features '{name}'; use {', '.join(FEATURES)} or owner/model")
+        return names

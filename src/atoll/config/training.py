@@ -1,0 +1,143 @@
+"""How networks are trained, and what experts and the router are: [expert], [router]."""
+
+import difflib
+from typing import ClassVar, Literal, Self
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from atoll.config.explain import explain
+from atoll.config.network import SIZES, NetworkConfig, ObjectiveConfig
+from atoll.config.section import Section
+
+
+class TrainConfig(Section):
+    """How a network is trained."""
+
+    steps: int = Field(100_000, ge=1)
+    """Optimiser steps."""
+    batch: int = Field(128, ge=1)
+    """Samples per step."""
+    micro_batch: int | None = Field(None, ge=1)
+    """Samples per forward and backward pass; fewer than `batch` need less memory for the same result."""
+    times: Literal["uniform", "logit-normal"] = "uniform"
+    """Which noise levels are trained on: all alike, or those in the middle more often."""
+    time_shift: float = Field(1.0, gt=0)
+    """Above 1, more noise: t becomes s t / (1 + (s - 1) t), which large samples need."""
+    optimiser: Literal["adamw", "muon"] = "adamw"
+    """`muon` takes the matrices of the blocks, AdamW the rest."""
+    lr: float = Field(1e-4, gt=0)
+    """Peak learning rate."""
+    warmup: int = Field(0, ge=0)
+    """Steps over which the learning rate rises from zero."""
+    decay: Literal["none", "cosine"] = "none"
+    """What the learning rate does after the warm-up."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Decoupled weight decay."""
+    ema: float = Field(0.9999, ge=0, lt=1)
+    """Decay of the averaged weights, which are the ones that sample; it starts lower and rises to this."""
+    clip: float = Field(1.0, gt=0)
+    """Largest norm of the gradient."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of forward and backward passes; weights stay float32. `auto`: bfloat16 where it is fast."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """torch.compile; `auto`: on CUDA, and on a CPU if a trial at the start of a long training pays."""
+    recompute: bool = False
+    """Activation checkpointing: keep only the inputs of the blocks, a third more work for far less memory."""
+    parallel: Literal["auto", "ddp", "fsdp"] = "auto"
+    """Under torchrun: a whole copy per device, or its share of one; `auto`: a copy where it fits."""
+    log_every: int = Field(50, ge=1)
+    """Steps between two lines of metrics."""
+    save_every: int = Field(1000, ge=1)
+    """Steps between two checkpoints."""
+    keep: int = Field(1, ge=1)
+    """Checkpoints kept, the newest first."""
+    milestone_every: int | None = Field(None, ge=1)
+    """Checkpoints of these steps are kept for good."""
+
+    OPERATION: ClassVar[frozenset[str]] = frozenset(
+        {"micro_batch", "compile", "recompute", "parallel"}
+        | {"log_every", "save_every", "keep", "milestone_every"}
+    )
+    """What may change while training is interrupted: how it is done on a machine, not what is trained."""
+
+
+class OverrideConfig(Section):
+    """What is different for the experts of some clusters: any other key of [expert]."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True, strict=True)
+
+    clusters: tuple[int, ...] = Field(min_length=1, strict=False)
+    """Which clusters."""
+
+
+class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
+    """One expert: its network, its training and its objective; every cluster's has the same unless said."""
+
+    steps: int = Field(100_000, ge=0)
+    """Optimiser steps; 0 takes `init` as it is."""
+    weighting: Literal["uniform", "min-snr", "noise", "velocity", "data"] = "uniform"
+    """How the loss is spread over noise levels: as it comes, min-SNR, or as another prediction's would be."""
+    init: str | None = None
+    """A folder with an expert to start from: one that was trained, or that `atoll import` made."""
+    convert: Literal["none", "exact", "published"] = "none"
+    """If `init` has another objective: refuse; train it through the exact velocity; or give it a new head."""
+    batch_of: Literal["expert", "monolith"] = "expert"
+    """`monolith`: `batch` is divided among the clusters, so that K experts cost what one model would."""
+    override: tuple[OverrideConfig, ...] = Field((), strict=False)
+    """Other settings for named clusters, as [[expert.override]] tables."""
+
+    @model_validator(mode="after")
+    def _overrides_make_sense(self) -> Self:
+        named: set[int] = set()
+        for override in self.override:
+            twice = named.intersection(override.clusters)
+            if twice:
+                raise ValueError(f"[[expert.override]] names cluster {min(twice)} twice; name it once")
+            named.update(override.clusters)
+            self._changed(override)
+        if self.steps == 0 and self.init is None:
+            raise ValueError("'expert.steps' = 0 takes expert.init as it is; give one, or train some steps")
+        if self.convert != "none" and self.init is None:
+            raise ValueError("expert.convert says how to use expert.init; give both or neither")
+        if self.convert != "none" and (self.path, self.prediction) != ("linear", "velocity"):
+            raise ValueError(
+                "expert.convert turns into velocity on the linear path; leave out path, prediction"
+            )
+        return self
+
+    def _changed(self, override: OverrideConfig) -> "ExpertConfig":
+        """These settings with the override's; a mistake in it is told as one of its own."""
+        changes = override.model_extra or {}
+        allowed = ExpertConfig.model_fields.keys() - {"override"}
+        for key in changes.keys() - allowed:
+            near = difflib.get_close_matches(key, allowed, n=1)
+            raise ValueError(
+                f"unknown key '{key}' in [[expert.override]]"
+                + (f", did you mean '{near[0]}'?" if near else "")
+            )
+        filled = {*SIZES["XL"], "patch"} if "size" in changes else set()
+        base = {name: getattr(self, name) for name in allowed - filled}
+        try:
+            return ExpertConfig.model_validate({**base, **changes})
+        except ValidationError as error:
+            raise ValueError(f"in [[expert.override]]: {explain(error, ExpertConfig)}") from None
+
+    def of_cluster(self, index: int) -> "ExpertConfig":
+        """The settings of one cluster's expert."""
+        for override in self.override:
+            if index in override.clusters:
+                return self._changed(override)
+        return self.model_copy(update={"override": ()})
+
+
+class RouterConfig(NetworkConfig, TrainConfig):
+    """The router: its network and its training."""
+
+    width: int = Field(192, ge=8)
+    """Channels of a token; a router can be much smaller than an expert."""
+    depth: int = Field(6, ge=1)
+    """Number of blocks."""
+    text: Literal["cross", "cross-mlp", "pooled"] = "pooled"
+    """How a text is told; one state for the whole text is enough to tell clusters apart."""
+    blind: bool = False
+    """Tell the router nothing of the condition, as in Paris and HDDM."""

@@ -1,0 +1,1 @@
+"""What a person looks at: pages that need nothing but a browser."""

@@ -1,0 +1,241 @@
+"""A finished run as a folder that others can open: a diffusers pipeline with a model card."""
+
+import contextlib
+import importlib.metadata
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+import atoll
+from atoll.config import RunConfig
+from atoll.data import devices
+from atoll.errors import AtollError, ConfigError
+from atoll.models import checkpoint
+from atoll.runs import DONE, RESOLVED, Run, Stage, file_digest, read_lines, write_json
+from atoll.sampling.sample import ENSEMBLE, HUB, INDEX, load_ensemble, model_name
+from atoll.sampling.sample import sample as draw
+
+SCHEDULERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "euler": ("FlowMatchEulerDiscreteScheduler", {}),
+    "heun": ("FlowMatchHeunDiscreteScheduler", {}),
+    "dpm++": (
+        "DPMSolverMultistepScheduler",
+        {"use_flow_sigmas": True, "prediction_type": "flow_prediction", "solver_order": 2},
+    ),
+}
+"""The scheduler of diffusers that stands for each of our solvers."""
+TIMES = 1000
+"""The steps into which diffusers divides the time."""
+CODE = "pipeline.py"
+"""The file that diffusers runs when it is told to trust the code beside a pipeline."""
+COMPONENT = "component"
+"""The file beside the weights that diffusers runs to know what they are, under the same condition."""
+CODE_BESIDE = '''"""Opens this folder in diffusers; the class itself is in the package `atoll`."""
+
+from atoll.publish.pipeline import {name}
+
+__all__ = ["{name}"]
+'''
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+BORROWED = {"text": "text_encoder", "autoencoder": "autoencoder"}
+"""Models that a run borrows, and the folders that they get where they are not on the Hub."""
+NOT_WEIGHTS = shutil.ignore_patterns("*.bin", "*.pt", "*.h5", "*.msgpack", "*.onnx", "onnx", "openvino", ".*")
+
+
+def export(run: Run, target: str, licence: str = "unknown") -> dict[str, Any]:
+    """Write a finished run to a new folder, or publish it on the Hub (`hub:owner/name`)."""
+    if target.startswith(HUB):
+        return _publish(run, target.removeprefix(HUB), licence)
+    folder = Path(target)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} is there already and not empty; give a new folder")
+    try:
+        with _all_or_nothing(folder) as beside:
+            write_folder(run, beside, licence)
+    except OSError as error:
+        raise AtollError(f"cannot write {folder} ({error.strerror or error}); give another folder") from None
+    return {"folder": str(folder), "address": str(folder), **_sizes(folder)}
+
+
+@contextlib.contextmanager
+def _all_or_nothing(folder: Path) -> Iterator[Path]:
+    """A folder beside the wanted one that takes its place when all is written."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as beside:
+        inner = Path(beside) / "folder"
+        inner.mkdir()
+        yield inner
+        inner.rename(folder)
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {"files": len(files), "bytes": sum(path.stat().st_size for path in files)}
+
+
+def write_folder(run: Run, folder: Path, licence: str) -> None:
+    """All that the pipeline is: weights, what they mean, scheduler, code, samples, card."""
+    load_ensemble(run.path)  # refuses what is unfinished or damaged before anything is written
+    _write_ensemble(run, folder / ENSEMBLE)
+    _write_scheduler(run.config, folder / "scheduler")
+    _write_code(folder / CODE, "AtollPipeline")
+    _write_code(folder / ENSEMBLE / f"{COMPONENT}.py", "AtollEnsemble")
+    write_json(folder / INDEX, _index(run.config))
+    drawn = draw(run, folder / "drawn")
+    (folder / "drawn" / "grid.png").rename(folder / "samples.png")
+    shutil.rmtree(folder / "drawn")
+    (folder / "README.md").write_text(card(run, licence, drawn), encoding="utf-8")
+
+
+def _write_code(path: Path, name: str) -> None:
+    path.write_text(CODE_BESIDE.format(name=name), encoding="utf-8")
+
+
+def _index(config: RunConfig) -> dict[str, Any]:
+    """What diffusers is to load, and by which classes."""
+    return {
+        "_class_name": "AtollPipeline",
+        **_version(),
+        "ensemble": [COMPONENT, "AtollEnsemble"],
+        "scheduler": ["diffusers", SCHEDULERS[config.sample.solver][0]],
+    }
+
+
+def _version() -> dict[str, str]:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return {"_diffusers_version": importlib.metadata.version("diffusers")}
+    return {}
+
+
+def _write_scheduler(config: RunConfig, folder: Path) -> None:
+    name, settings = SCHEDULERS[config.sample.solver]
+    shift = "flow_shift" if name.startswith("DPM") else "shift"
+    written = {"_class_name": name, **_version(), "num_train_timesteps": TIMES, shift: config.sample.shift}
+    write_json(folder / "scheduler_config.json", {**written, **settings})
+
+
+def _write_ensemble(run: Run, folder: Path) -> None:
+    """A run without its data: no sample, caption or name of a file goes with it."""
+    for k in range(run.config.partition.clusters):
+        _copy_network(run.expert(k), folder / "experts" / f"{k:02d}")
+    if run.router.done:
+        _copy_network(run.router, folder / "router")
+    contents = run.partition.contents
+    about = contents.get("text")
+    if about is not None:
+        contents["text"] = {**about, "model": _borrow(run, about["model"], folder, "text")}
+    if contents.get("autoencoder") is not None:
+        contents["autoencoder"] = _borrow(run, contents["autoencoder"], folder, "autoencoder")
+    record = {"made_from": {}, "files": {}, "contents": contents}
+    write_json(folder / "partition" / DONE, record)
+    write_json(folder / RESOLVED, public(run.config).model_dump(mode="json"))
+
+
+def _copy_network(stage: Stage, folder: Path) -> None:
+    """Weights, blueprint and record; neither the optimiser nor the log of training."""
+    folder.mkdir(parents=True)
+    for name in (checkpoint.WEIGHTS, checkpoint.CONFIG):
+        shutil.copyfile(stage.verify(name), folder / name)
+    record = {**stage.record, "made_from": {}}
+    record["files"] = {name: file_digest(folder / name) for name in (checkpoint.WEIGHTS, checkpoint.CONFIG)}
+    write_json(folder / DONE, record)
+
+
+def _borrow(run: Run, name: str, folder: Path, kind: str) -> str:
+    """Take a model along that lies in a folder here; one on the Hub keeps its name."""
+    found = model_name(run, name)
+    if not devices.is_folder(found):
+        return name
+    shutil.copytree(Path(found).expanduser(), folder / BORROWED[kind], ignore=NOT_WEIGHTS)
+    return BORROWED[kind]
+
+
+def public(config: RunConfig) -> RunConfig:
+    """The config without the places of this machine."""
+    data = config.data.model_copy(update={"source": _public_name(config.data.source)})
+    named = {key: _public_name(value) for key, value in config.encode if key in ("features", *BORROWED)}
+    partition = config.partition.model_copy(update={"file": None, "like": None, "method": "features"})
+    if config.partition.method != "file":
+        partition = partition.model_copy(update={"method": config.partition.method})
+    return config.model_copy(
+        update={"data": data, "encode": config.encode.model_copy(update=named), "partition": partition}
+    )
+
+
+def _public_name(name: str | None) -> str | None:
+    """A Hub name or a word as it is; of a path only the last part."""
+    if name is None or not Path(name).expanduser().exists():
+        return name
+    return Path(name).name
+
+
+def card(run: Run, licence: str, drawn: dict[str, Any]) -> str:
+    """The model card: what it is, how to use it, how it was trained, and what is not known about it."""
+    config, contents = public(run.config), run.partition.contents
+    sizes: list[int] = contents["sizes"]
+    kind = config.condition.kind
+    images = contents["kind"] == "image"
+    task = "text-to-image" if kind == "text" else "unconditional-image-generation"
+    text = Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8")
+    template = jinja2.Environment(
+        autoescape=False, undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+    ).from_string(text)
+    return template.render(
+        config=config,
+        contents=contents,
+        licence=licence,
+        task=task if images else None,
+        prompt=(drawn.get("prompt") or ["a prompt"])[0] if kind == "text" else None,
+        label=contents["class_names"][0] if kind == "class" and contents["class_names"] else None,
+        experts=[
+            {"index": k, "rows": rows, "share": rows / sum(sizes), "loss": _last_loss(run.expert(k).path)}
+            for k, rows in enumerate(sizes)
+        ],
+        router=_last_loss(run.router.path) if run.router.done else None,
+        rows=sum(sizes),
+        parameters=_parameters(run),
+        taught_by=run.expert(0).contents.get("taught_by", 0),
+        num=len(drawn["experts"]),
+        version=atoll.__version__,
+    )
+
+
+def _parameters(run: Run) -> int:
+    """Numbers in the weights of one expert."""
+    tensors = checkpoint.read_tensors(run.expert(0).path / checkpoint.WEIGHTS)
+    return sum(tensor.numel() for tensor in tensors.values())
+
+
+def _last_loss(folder: Path) -> float | None:
+    lines = [line["loss"] for line in read_lines(folder / "metrics.jsonl")[-5:]]
+    return sum(lines) / len(lines) if lines else None
+
+
+def _publish(run: Run, name: str, licence: str) -> dict[str, Any]:
+    """Export to a folder that goes away, and push that."""
+    if not HUB_NAME.fullmatch(name):
+        raise ConfigError(f"'{name}' is no name on the Hub; write hub:owner/name")
+    try:
+        import huggingface_hub  # noqa: PLC0415 - of the extra hf, and only needed here
+    except ImportError:
+        raise ConfigError("the Hub needs the library huggingface_hub; pip install 'atoll[hf]'") from None
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "export"
+        folder.mkdir()
+        write_folder(run, folder, licence)
+        sizes = _sizes(folder)
+        api = huggingface_hub.HfApi()
+        try:
+            api.create_repo(name, exist_ok=True)
+            commit = api.upload_folder(repo_id=name, folder_path=folder, commit_message="Export from Atoll")
+        except (OSError, ValueError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise AtollError(
+                f"{HUB}{name} cannot be published: {reason}; log in with `hf auth login`, and check the name"
+            ) from None
+    return {"hub": name, "address": str(commit.commit_url), **sizes}

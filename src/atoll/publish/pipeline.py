@@ -1,0 +1,165 @@
+"""An exported run in diffusers: the ensemble as a component, and the pipeline that samples it."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import diffusers
+import torch
+from diffusers import DiffusionPipeline, ImagePipelineOutput, ModelMixin
+from PIL import Image
+from torch import Tensor
+
+from atoll.errors import ConfigError
+from atoll.runs import read_json, write_json
+from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.gallery import to_pixels
+from atoll.sampling.sample import ENSEMBLE, INDEX, contents_of, exported_folder, load_ensemble, open_run
+
+SOLVERS = {
+    "FlowMatchEulerDiscreteScheduler": "euler",
+    "FlowMatchHeunDiscreteScheduler": "heun",
+    "DPMSolverMultistepScheduler": "dpm++",
+}
+"""Which of our solvers a scheduler of diffusers stands for."""
+
+
+class AtollEnsemble(ModelMixin):  # type: ignore[misc]
+    """Experts and router as one component; its folder is a run without its data."""
+
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
+        super().__init__()
+        self.folder = folder
+        self.contents = contents_of(open_run(folder))
+        self.ensemble: Ensemble = load_ensemble(folder, device)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **settings: Any) -> Self:
+        """Open the component's folder; what diffusers says about places of weights is not for us."""
+        _only_float32(settings.get("torch_dtype"), settings.get("dtype"))
+        return cls(Path(pretrained_model_name_or_path))
+
+    def save_pretrained(self, save_directory: str | Path, **settings: Any) -> None:
+        """Copy the folder that this was opened from."""
+        shutil.copytree(self.folder, save_directory, dirs_exist_ok=True)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the ensemble lives."""
+        return self.ensemble.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of its weights."""
+        return torch.float32
+
+    def to(self, *args: Any, **settings: Any) -> Self:
+        """The ensemble on another device."""
+        device, dtype, *_ = torch._C._nn._parse_to(*args, **settings)  # what nn.Module.to takes
+        _only_float32(dtype)
+        if device is not None and device != self.device:
+            self.ensemble = load_ensemble(self.folder, str(device))
+        return self
+
+
+def _only_float32(*asked: torch.dtype | None) -> None:
+    for dtype in asked:
+        if dtype not in (None, torch.float32):
+            raise ConfigError(f"an Atoll ensemble is sampled in float32, not {dtype}; leave the type out")
+
+
+def _known(scheduler: str) -> str:
+    if scheduler not in SOLVERS:
+        raise ConfigError(f"{scheduler} stands for no solver of Atoll's; use one of {', '.join(SOLVERS)}")
+    return scheduler
+
+
+class AtollPipeline(DiffusionPipeline):  # type: ignore[misc]
+    """Samples of an exported run by the habits of diffusers: the same as `atoll.load(folder).sample(…)`."""
+
+    def __init__(self, ensemble: AtollEnsemble, scheduler: Any) -> None:
+        super().__init__()
+        self.register_modules(ensemble=ensemble, scheduler=scheduler)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **settings: Any) -> Self:
+        """Open an exported folder, here or on the Hub, without running any code from it."""
+        _only_float32(settings.pop("torch_dtype", None), settings.pop("dtype", None))
+        if settings:
+            raise ConfigError(
+                f"{', '.join(settings)}: not a setting here; see `atoll.load` and `.to(device)`"
+            )
+        folder = exported_folder(pretrained_model_name_or_path)
+        name = read_json(folder / "scheduler" / "scheduler_config.json")["_class_name"]
+        scheduler = getattr(diffusers, _known(name)).from_pretrained(folder / "scheduler")
+        return cls(AtollEnsemble.from_pretrained(folder / ENSEMBLE), scheduler)
+
+    def save_pretrained(self, save_directory: str | Path, **settings: Any) -> None:
+        """Copy the folder that this was opened from, with the scheduler that it has now."""
+        folder = Path(save_directory)
+        shutil.copytree(self.ensemble.folder.parent, folder, dirs_exist_ok=True)
+        self.scheduler.save_pretrained(folder / "scheduler")
+        index = read_json(folder / INDEX)
+        write_json(folder / INDEX, {**index, "scheduler": ["diffusers", type(self.scheduler).__name__]})
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        prompt: str | Sequence[str] | None = None,
+        *,
+        class_labels: str | int | Sequence[str | int] | None = None,
+        num_images: int | None = None,
+        num_inference_steps: int | None = None,
+        guidance_scale: float | None = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+        output_type: str = "pil",
+        **settings: Any,
+    ) -> Any:
+        """Draw samples.
+
+        Args:
+            prompt: What they show; several are taken in turn.
+            class_labels: Their classes, by number or name; several are taken in turn.
+            num_images: How many; by default one for each prompt or class, or as many as the recipe says.
+            num_inference_steps: Steps from noise to data.
+            guidance_scale: Classifier-free guidance; 1 is none.
+            seed: Sample i depends on this and on i alone.
+            generator: In place of a seed: its initial seed is taken.
+            output_type: `pil`, `np` or `pt` in [0, 1], or `latent` for what the ensemble itself gives.
+            settings: Any other setting of the recipe's [sample] section, such as `strategy`.
+        """
+        asked = prompt if prompt is not None else class_labels
+        if num_images is None and asked is not None:
+            num_images = 1 if isinstance(asked, str | int) else len(asked)
+        if seed is None and generator is not None:
+            seed = generator.initial_seed()
+        x_0 = self.ensemble.ensemble.sample(
+            num_images,
+            label=class_labels,
+            prompt=prompt,
+            steps=num_inference_steps,
+            guidance=guidance_scale,
+            seed=seed,
+            **self._solver(),
+            **settings,
+        )
+        return ImagePipelineOutput(images=self._finish(x_0, output_type))
+
+    def _solver(self) -> dict[str, Any]:
+        """The solver and shift that the scheduler stands for; its arithmetic is Atoll's own."""
+        name, config = _known(type(self.scheduler).__name__), self.scheduler.config
+        shift = config["flow_shift"] if "flow_shift" in config else config["shift"]
+        return {"solver": SOLVERS[name], "shift": float(shift)}
+
+    def _finish(self, x_0: Tensor, output_type: str) -> Any:
+        if output_type == "latent":
+            return x_0
+        pixels = to_pixels(x_0, self.ensemble.contents)
+        if output_type == "pil":
+            return [Image.fromarray(one[..., 0] if one.shape[-1] == 1 else one) for one in pixels]
+        if output_type not in ("np", "pt"):
+            raise ConfigError(f"output_type {output_type!r} is none of pil, np, pt, latent")
+        scaled = pixels.astype("float32") / 255
+        return scaled if output_type == "np" else torch.from_numpy(scaled).movedim(-1, 1)

@@ -1,0 +1,185 @@
+"""A run's folder: where its stages live, and the config that it was made with."""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from atoll.config import RunConfig, TrainConfig, assignments, merged, validate
+from atoll.errors import AtollError, ConfigError, RunError, StaleError
+from atoll.runs.files import append_line, digest, read_json, replacing, write_json
+from atoll.runs.stage import DONE, STARTED, Stage
+
+
+RECIPE, RESOLVED = "run.toml", "resolved.json"
+"""What a run says of itself: the recipe as it was written, and all that it means."""
+
+
+class Run:
+    """A run's folder and the config that it was made with."""
+
+    def __init__(self, path: Path, config: RunConfig) -> None:
+        self.path = path
+        self.config = config
+
+    @classmethod
+    def create(cls, config: RunConfig, recipe: Path | None = None) -> "Run":
+        """Open the run of a recipe under `runs/` (or $ATOLL_RUNS), writing down what it is."""
+        run = cls(runs_folder() / config.name, config)
+        if recipe is not None:
+            text = recipe.read_text(encoding="utf-8")
+            with replacing(run.path / RECIPE) as beside:
+                beside.write_text(text, encoding="utf-8")
+        write_json(run.path / RESOLVED, config.model_dump(mode="json"))
+        return run
+
+    @classmethod
+    @contextlib.contextmanager
+    def begun(cls, config: RunConfig, recipe: Path) -> Iterator["Run"]:
+        """The run of a recipe for one command; if that is refused, all is again as it was before."""
+        folder = runs_folder() / config.name
+        before = {name: _bytes(folder / name) for name in (RECIPE, RESOLVED)}
+        run = cls.create(config, recipe)
+        since = (folder / RESOLVED).stat().st_mtime_ns
+        try:
+            yield run
+        except (AtollError, OSError) as error:
+            run._withdraw(before, since)
+            if not isinstance(error, StaleError):
+                raise
+            tree = _tree(before[RESOLVED])
+            changed = _differences(tree, config.model_dump(mode="json")) if tree else []
+            raise StaleError(f"{error} (changed: {'; '.join(changed[:4])})" if changed else error) from None
+
+    def _withdraw(self, before: Mapping[str, bytes | None], since: int) -> None:
+        """Put back what the folder said of itself, unless work of this command is in it."""
+        records = (path for name in (STARTED, DONE) for path in self.path.rglob(name))
+        if any(path.stat().st_mtime_ns >= since for path in records):
+            return
+        for name, data in before.items():
+            if data is None:
+                (self.path / name).unlink(missing_ok=True)
+            elif data != _bytes(self.path / name):
+                with replacing(self.path / name) as beside:
+                    beside.write_bytes(data)
+        with contextlib.suppress(OSError):  # there may be more in it than we know of
+            self.path.rmdir()
+
+    @classmethod
+    def open(cls, path: Path) -> "Run":
+        """Open an existing run's folder."""
+        if not (path / RESOLVED).is_file():
+            raise RunError(f"{path} is not a run (no {RESOLVED}); give a folder that `atoll run` made")
+        return cls(path, validate(read_json(path / RESOLVED), str(path / RESOLVED)))
+
+    def changed(self, overrides: Iterable[str]) -> "Run":
+        """The same folder, asked for other samples or numbers; nothing is written down."""
+        changes = assignments(overrides)
+        for key in changes.keys() - {"evaluate", "sample"}:
+            raise ConfigError(f"--set {key}: this command has use for [evaluate] or [sample] alone")
+        tree = merged(self.config.model_dump(mode="json"), changes)
+        return Run(self.path, validate(tree, "--set"))
+
+    def stage(self, *parts: str) -> Stage:
+        """One stage of this run."""
+        return Stage(self.path.joinpath(*parts))
+
+    @property
+    def data(self) -> Stage:
+        """All samples at rest."""
+        return self.stage("data")
+
+    @property
+    def partition(self) -> Stage:
+        """Centroids, assignment, sizes, and one folder per cluster."""
+        return self.stage("partition")
+
+    def cluster(self, index: int) -> Stage:
+        """One cluster's samples: all that its expert may see."""
+        return self.stage("partition", f"cluster-{index:02d}")
+
+    def expert(self, index: int) -> Stage:
+        """One expert; the folder of a student is a run whose only expert is the folder itself."""
+        whole = self.stage()
+        return whole if whole.done else self.stage("experts", f"{index:02d}")
+
+    @property
+    def router(self) -> Stage:
+        """The router."""
+        return self.stage("router")
+
+    @property
+    def student(self) -> Stage:
+        """The one model distilled from all experts."""
+        return self.stage("student")
+
+    @property
+    def few_step(self) -> Stage:
+        """The one that needs few steps."""
+        return self.stage("few-step")
+
+    def drawn(self, index: int) -> Stage:
+        """Samples of one expert in place of its cluster's."""
+        return self.stage("drawn", f"cluster-{index:02d}")
+
+    def expert_inputs(self, index: int) -> dict[str, Any]:
+        """What expert `index` is made from."""
+        settings = self.config.expert_for(index)
+        inputs = self.training_inputs(settings, [self.cluster(index)])
+        if settings.init is not None:
+            init = Stage(Path(settings.init))
+            if not init.done:
+                raise ConfigError(
+                    f"expert.init '{init.path}' holds no finished expert; give the folder of one that was "
+                    "trained, or that `atoll import` made"
+                )
+            inputs["init"] = init.digest
+        return inputs
+
+    def router_inputs(self) -> dict[str, Any]:
+        """What the router is made from."""
+        clusters = [self.cluster(index) for index in range(self.config.partition.clusters)]
+        return self.training_inputs(self.config.router, clusters)
+
+    def training_inputs(self, settings: TrainConfig, clusters: list[Stage]) -> dict[str, Any]:
+        """What any training is made from, but for `init` and what others stand for."""
+        ignored = {*settings.OPERATION, "init", "override", "few", "islands", "resident"}
+        return {
+            "seed": self.config.seed,
+            "settings": digest(settings.model_dump(mode="json", exclude=ignored)),
+            "condition": digest(self.config.condition.model_dump(mode="json")),
+            "data": digest([cluster.digest for cluster in clusters]),
+        }
+
+    def event(self, kind: str, **facts: Any) -> None:
+        """Append one line to the run's log of events."""
+        append_line(self.path / "events.jsonl", {"time": time.time(), "event": kind, **facts})
+
+
+def _bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _tree(text: bytes | None) -> dict[str, Any]:
+    with contextlib.suppress(ValueError, TypeError):
+        return dict(json.loads(text or b""))
+    return {}
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Which keys of a config have other values, with both of them."""
+    found = []
+    for key in sorted({*before, *after}):
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += _differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            found.append(f"{prefix}{key} was {json.dumps(old)}, is {json.dumps(new)}")
+    return found
+
+
+def runs_folder() -> Path:
+    """Where runs live: $ATOLL_RUNS, or `runs` here."""
+    return Path(os.environ.get("ATOLL_RUNS", "runs"))

@@ -1,0 +1,1 @@
+"""Router and experts as one velocity, requests for samples, and what becomes of them."""

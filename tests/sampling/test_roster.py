@@ -1,0 +1,69 @@
+from functools import partial
+
+import pytest
+from torch import nn
+
+from atoll.sampling import roster as roster_module
+from atoll.sampling.roster import Roster
+
+
+class Named(nn.Module):
+    def __init__(self, name: int) -> None:
+        super().__init__()
+        self.name = name
+
+
+def roster(resident):
+    return Roster([partial(Named, k) for k in range(4)], resident)
+
+
+def test_everyone_stays_by_default():
+    experts = roster(None)
+    assert [experts[k].name for k in range(4)] == [0, 1, 2, 3]
+    assert experts[2] is experts[2]
+    assert experts.loads == 4
+    assert len(experts) == 4
+
+
+def test_the_one_not_asked_for_longest_makes_room():
+    experts = roster(2)
+    first = experts[0]
+    _ = experts[1]
+    assert experts[0] is first
+    _ = experts[2]  # 1 goes, not 0
+    assert experts[0] is first
+    assert experts.loads == 3
+    _ = experts[1]
+    assert experts.loads == 4
+
+
+@pytest.mark.parametrize("resident", [1, 2, 3])
+def test_no_more_than_that_are_held(resident):
+    experts = roster(resident)
+    for index in (0, 1, 2, 3, 1, 0):
+        assert experts[index].name == index
+        assert len(experts._held) <= resident
+
+
+def test_the_next_one_is_read_while_another_works(tmp_path, monkeypatch):
+    files = [tmp_path / f"{k}.safetensors" for k in range(4)]
+    for file in files[:3]:
+        file.write_bytes(b"x" * 3_000_000)
+    read: list[int] = []
+    plain = roster_module._read
+
+    def noted(path):
+        plain(path)
+        read.append(files.index(path))
+
+    monkeypatch.setattr(roster_module, "_read", noted)
+    experts = Roster([partial(Named, k) for k in range(4)], 1, files)
+    _ = experts[0]
+    assert experts.expect(0) is None, "it is here already"
+    for coming in (1, 3):  # the last has no file; its loader will say so
+        reading = experts.expect(coming)
+        assert reading is not None
+        reading.join()
+    assert read == [1, 3]
+    assert list(experts._held) == [0], "the promise of `resident` holds"
+    assert roster(1).expect(2) is None, "nothing is known of files"

@@ -1,0 +1,71 @@
+import pytest
+import torch
+
+from atoll.errors import ConfigError
+from atoll.models.conditions import TextCondition
+from atoll.sampling.vocabulary import Vocabulary
+
+NAMES = ("boot", "shirt", "bag")
+
+
+def counting() -> tuple[Vocabulary, list[list[str]]]:
+    """An encoder that tells the length of each prompt, and remembers what it was asked."""
+    asked: list[list[str]] = []
+
+    def encode(prompts):
+        asked.append(list(prompts))
+        lengths = torch.tensor([float(len(prompt)) for prompt in prompts])
+        states = lengths[:, None, None].expand(-1, 2, 4)
+        return TextCondition(states, torch.ones(len(prompts), 2, dtype=torch.bool), states[:, 0])
+
+    return Vocabulary(encode=encode), asked
+
+
+def test_classes_by_number_and_by_name():
+    vocabulary = Vocabulary(NAMES)
+    assert vocabulary.labels(["bag", "0", 1], "class") == [2, 0, 1]
+    assert vocabulary.labels("shirt", "class") == [1]
+    assert vocabulary.labels(None, "class") is None
+    assert [vocabulary.name(k) for k in (2, 5)] == ["bag", "5"]
+
+
+def test_a_name_that_looks_like_a_number_is_a_name():
+    assert Vocabulary(("7", "3")).labels("3", "class") == [1]
+
+
+def test_an_unknown_class_gets_the_nearest_name_or_all():
+    with pytest.raises(ConfigError, match="did you mean 'shirt'"):
+        Vocabulary(NAMES).labels("shirts", "class")
+    with pytest.raises(ConfigError, match="there are boot, shirt, bag"):
+        Vocabulary(NAMES).labels("xyz", "class")
+
+
+def test_a_prompt_costs_one_encoding_however_often_it_is_asked_for():
+    vocabulary, asked = counting()
+    texts = vocabulary.texts(["red", "green", "red"], "text")
+    assert texts.pooled[:, 0].tolist() == [3, 5, 3]
+    assert asked == [["red", "green"]]
+    assert vocabulary.texts("green", "text").pooled[:, 0].tolist() == [5]
+    vocabulary.texts(["violet", "red"], "text")
+    assert asked == [["red", "green"], ["violet"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("none", "trained without captions"), ("class", "give a label, one of boot, shirt, bag")],
+)
+def test_prompts_for_a_run_that_takes_none(kind, said):
+    with pytest.raises(ConfigError, match=said):
+        Vocabulary(NAMES).texts("red apple", kind)
+
+
+@pytest.mark.parametrize(("kind", "said"), [("none", "leave the class out"), ("text", "by a prompt")])
+def test_classes_for_a_run_that_takes_none(kind, said):
+    with pytest.raises(ConfigError, match=said):
+        Vocabulary().labels(1, kind)
+
+
+def test_no_prompt_among_the_prompts():
+    vocabulary, _ = counting()
+    with pytest.raises(ConfigError, match="at least one"):
+        vocabulary.texts([], "text")
