@@ -1,0 +1,24 @@
+"""A run on disk: where things live, what is done, metrics as lines."""
+
+from atoll.runs.files import append_line, digest, file_digest, read_json, read_lines, replacing, write_json
+from atoll.runs.metrics import Metrics
+from atoll.runs.run import RECIPE, RESOLVED, Run, runs_folder
+from atoll.runs.stage import DONE, STARTED, Stage
+
+__all__ = [
+    "DONE",
+    "RECIPE",
+    "RESOLVED",
+    "STARTED",
+    "Metrics",
+    "Run",
+    "Stage",
+    "append_line",
+    "digest",
+    "file_digest",
+    "read_json",
+    "read_lines",
+    "replacing",
+    "runs_folder",
+    "write_json",
+]
