@@ -15,16 +15,18 @@ SOURCE = ROOT / "src" / "atoll"
 MAY_IMPORT = {
     "errors": set(),
     "config": {"errors"},
+    "devices": {"errors"},
     "flow": set(),
     "runs": {"config", "errors"},
-    "data": {"config", "runs", "errors"},
+    "data": {"config", "devices", "runs", "errors"},
     "models": {"config", "flow", "errors"},
-    "sampling": {"config", "runs", "storage", "flow", "models", "data", "errors"},
-    "train": {"config", "runs", "flow", "models", "data", "sampling", "errors"},
-    "evaluate": {"config", "runs", "flow", "models", "data", "train", "sampling", "plan", "errors"},
+    "sampling": {"config", "devices", "runs", "storage", "flow", "models", "data", "errors"},
+    "train": {"config", "devices", "runs", "flow", "models", "data", "sampling", "errors"},
+    "evaluate": {"config", "devices", "runs", "flow", "models", "data", "train", "sampling"}
+    | {"plan", "errors"},
     "study": {"config", "runs", "models", "data", "train", "sampling", "evaluate", "plan"}
     | {"launch", "pages", "errors"},
-    "publish": {"config", "runs", "models", "data", "sampling", "errors"},
+    "publish": {"config", "devices", "runs", "models", "data", "sampling", "errors"},
     "plan": {"config", "errors"},
     "pages": {"config", "runs", "data", "sampling", "evaluate", "plan", "doctor", "errors"},
     "storage": {"config", "runs", "errors"},
@@ -84,7 +86,15 @@ def test_launching_reaches_for_data_only_where_a_job_runs():
 
 @pytest.mark.parametrize(
     "module",
-    ["atoll", "atoll.cli", "atoll.config", "atoll.runs", "atoll.launch.local", "atoll.launch.courier"],
+    [
+        "atoll",
+        "atoll.cli",
+        "atoll.config",
+        "atoll.devices",
+        "atoll.runs",
+        "atoll.launch.local",
+        "atoll.launch.courier",
+    ],
 )
 def test_loads_without_torch(module):
     heavy = "{'torch', 'faiss', 'matplotlib', 'pyarrow', 'numpy', 'transformers', 'diffusers'}"

@@ -10,18 +10,6 @@ from atoll.train import hardware
 CPU = torch.device("cpu")
 
 
-def test_what_is_asked_for_is_done():
-    assert hardware.precision(TrainConfig(precision="bfloat16"), CPU) == "bfloat16"
-    assert hardware.precision(TrainConfig(precision="float32"), CPU) == "float32"
-
-
-@pytest.mark.parametrize("units", [False, True])
-def test_a_cpu_uses_bfloat16_only_with_units_for_it(monkeypatch, units):
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: units)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    assert hardware.precision(TrainConfig(), CPU) == ("bfloat16" if units else "float32")
-
-
 def test_a_decision_stays_on_the_same_device():
     """A measured decision that fell differently after a restart would make another training."""
     first = hardware.decide(TrainConfig(), CPU, {}, lambda: True)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from atoll.config import DataConfig
 from atoll.data import pictures
-from atoll.data.devices import require
+from atoll.data.borrowed import require
 from atoll.data.samples import (
     CAPTION_FIELDS,
     LABEL_FIELDS,

@@ -17,7 +17,7 @@ import torch
 
 from atoll.config import EncodeConfig, RunConfig
 from atoll.data import features, text
-from atoll.data.devices import is_folder
+from atoll.data.borrowed import is_folder
 from atoll.data.duplicates import repeated_rows
 from atoll.data.latents import Autoencoder
 from atoll.data.parts import (

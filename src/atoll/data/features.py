@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atoll import devices
 from atoll.config import EncodeConfig
-from atoll.data.devices import is_folder, loading, pick_device, require
+from atoll.data.borrowed import is_folder, loading, require
 from atoll.data.efficientnet import EfficientNetLite0
 from atoll.errors import DataError
 
@@ -57,7 +58,7 @@ class VisionFeatures:
         with loading(f"encode.features '{name}'"):
             self._processor = transformers.AutoImageProcessor.from_pretrained(name)
             self._model: Any = transformers.AutoModel.from_pretrained(name, use_safetensors=True)
-        self._device = pick_device(device)
+        self._device = devices.pick(device, "encode.device")
         self._model.to(self._device).eval().requires_grad_(False)
 
     @torch.inference_mode()
@@ -87,7 +88,7 @@ class EfficientNetFeatures:
 
     def __init__(self, folder: str, device: str = "auto", *, unit: bool = True) -> None:
         self._unit = unit
-        self._device = pick_device(device)
+        self._device = devices.pick(device, "encode.device")
         with loading(f"encode.features '{folder}'"):
             self._model = EfficientNetLite0.load(Path(folder).expanduser()).to(self._device)
 

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atoll.data.devices import loading, pick_device, require
+from atoll import devices
+from atoll.data.borrowed import loading, require
 from atoll.data.values import to_values
 from atoll.errors import DataError
 
@@ -32,7 +33,7 @@ class Autoencoder:
             self._model: Any = classes[made_of["_class_name"]].from_pretrained(
                 place, subfolder=inside, use_safetensors=True
             )
-        self._device = pick_device(device)
+        self._device = devices.pick(device, "encode.device")
         self._model.to(self._device).eval().requires_grad_(False)
         self.name = name
         self.channels: int = self._model.config.in_channels

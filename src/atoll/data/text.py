@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atoll.data.devices import loading, pick_device, require
+from atoll import devices
+from atoll.data.borrowed import loading, require
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class TextEncoder:
             self._model = _model_class(transformers, made_of).from_pretrained(name, use_safetensors=True)
         if made_of.is_encoder_decoder and hasattr(self._model, "get_encoder"):
             self._model = self._model.get_encoder()
-        self._device = pick_device(device)
+        self._device = devices.pick(device, "encode.device")
         self._model.to(self._device).eval().requires_grad_(False)
         self._own_pooling = made_of.model_type.startswith("clip")
         self.name, self.tokens = name, min(tokens, self._tokenizer.model_max_length)

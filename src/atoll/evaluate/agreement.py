@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atoll.data.devices import loading, pick_device, require
+from atoll import devices
+from atoll.data.borrowed import loading, require
 from atoll.data.features import colour_frames, pooled
 from atoll.evaluate.distances import in_parts
 
@@ -24,7 +25,7 @@ class ClipScore:
             self._pictures = transformers.AutoImageProcessor.from_pretrained(name)
             self._words = transformers.AutoTokenizer.from_pretrained(name)
             self._model: Any = transformers.CLIPModel.from_pretrained(name, use_safetensors=True)
-        self._device = pick_device(device)
+        self._device = devices.pick(device)
         self._model.to(self._device).eval().requires_grad_(False)
 
     @torch.inference_mode()

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atoll.data.devices import pick_device
+from atoll import devices
 from atoll.data.features import colour_frames
 from atoll.errors import DataError
 from atoll.evaluate.distances import in_parts
@@ -125,4 +125,4 @@ def diversity(network: Lpips, values: Tensor, groups: list[Any], resamples: int)
 
 def open_lpips(name: str, device: str = "auto") -> Lpips:
     """The network, on the best device."""
-    return Lpips.load(name).to(pick_device(device))
+    return Lpips.load(name).to(devices.pick(device))

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atoll import devices
 from atoll.config import FEATURES, EncodeConfig
-from atoll.data.devices import loading, pick_device
+from atoll.data.borrowed import loading
 from atoll.data.features import colour_frames, open_features, pixel_features
 from atoll.data.values import standardise
 from atoll.errors import ConfigError, DataError
@@ -123,7 +124,7 @@ def inception(device: str) -> Callable[[Tensor], Tensor]:
             "evaluate.features 'inception' needs torch-fidelity and the torchvision of your torch; "
             "pip install 'atoll[fid]', or use 'classifier'"
         ) from None
-    where = pick_device(device)
+    where = devices.pick(device)
     with loading("evaluate.features 'inception'"):
         network = FeatureExtractorInceptionV3("inception-v3-compat", ["2048"]).to(where)
 

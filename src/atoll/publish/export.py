@@ -13,7 +13,7 @@ import jinja2
 
 import atoll
 from atoll.config import RunConfig
-from atoll.data import devices
+from atoll.data import borrowed
 from atoll.errors import AtollError, ConfigError
 from atoll.models import checkpoint
 from atoll.runs import DONE, RESOLVED, Run, Stage, file_digest, read_lines, write_json
@@ -149,7 +149,7 @@ def _copy_network(stage: Stage, folder: Path) -> None:
 def _borrow(run: Run, name: str, folder: Path, kind: str) -> str:
     """Take a model along that lies in a folder here; one on the Hub keeps its name."""
     found = model_name(run, name)
-    if not devices.is_folder(found):
+    if not borrowed.is_folder(found):
         return name
     shutil.copytree(Path(found).expanduser(), folder / BORROWED[kind], ignore=NOT_WEIGHTS)
     return BORROWED[kind]

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from atoll import devices
 from atoll.config import SampleConfig
 from atoll.data.text import TextEncoder
 from atoll.errors import AtollError, ConfigError, Interrupted, RunError
@@ -35,7 +36,7 @@ ENSEMBLE = "ensemble"
 
 def load_ensemble(path: Path, device: str | None = None, **settings: Any) -> Ensemble:
     """A finished run, exported or on the Hub or not, as one model; or a lone expert, as imported."""
-    where = torch.device(device) if device else _best_device()
+    where = devices.pick(device)
     if is_expert(path):
         network, blueprint = _network(Stage(path), where)
         return Ensemble(
@@ -204,12 +205,6 @@ def _network(stage: Stage, device: torch.device) -> tuple[torch.nn.Module, check
     if not stage.done:
         raise RunError(f"{stage.path} is not trained yet; run `atoll run` on its recipe first")
     return checkpoint.load(stage.verify(checkpoint.WEIGHTS), stage.verify(checkpoint.CONFIG), device)
-
-
-def _best_device() -> torch.device:
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
 def sample(

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atoll import devices
 from atoll.data import text as texts
 from atoll.data.store import cluster_schema, to_values, write_cluster_file
 from atoll.errors import ConfigError
@@ -19,7 +20,6 @@ from atoll.models.conditions import TextCondition
 from atoll.models.expert import as_expert
 from atoll.runs import Run, Stage, digest, replacing
 from atoll.sampling.ensemble import Ensemble
-from atoll.train import hardware
 
 PART = 2048
 """Samples of one file, which is what an interruption may cost."""
@@ -55,7 +55,7 @@ def draw(run: Run, index: int, num: int, *, start_over: bool = False) -> Stage:
 
 
 def _lone(expert: Stage) -> Ensemble:
-    device = hardware.best_device()
+    device = devices.best()
     weights, config = expert.verify(checkpoint.WEIGHTS), expert.verify(checkpoint.CONFIG)
     network, blueprint = checkpoint.load(weights, config, device)
     return Ensemble(

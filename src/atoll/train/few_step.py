@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from atoll import devices
 from atoll.config import FewStepConfig, NetworkConfig
 from atoll.data.store import Batch, Reader
 from atoll.errors import ConfigError
@@ -21,7 +22,7 @@ from atoll.flow import draws, maps, path, solver
 from atoll.models import checkpoint, conditions
 from atoll.runs import Run, Stage, digest
 from atoll.sampling.ensemble import Ensemble
-from atoll.train import hardware, jobs, loop, student
+from atoll.train import jobs, loop, student
 from atoll.train.island import Island
 from atoll.train.teaching import Lesson, Teachers
 
@@ -153,7 +154,7 @@ def _teachers(run: Run, who: str, blueprint: checkpoint.Blueprint) -> Teachers:
 
 def _loaded(stage: Stage) -> nn.Module:
     weights, config = stage.verify(checkpoint.WEIGHTS), stage.verify(checkpoint.CONFIG)
-    return checkpoint.load(weights, config, hardware.best_device())[0]
+    return checkpoint.load(weights, config, devices.best())[0]
 
 
 def _on_trajectories(run: Run, blueprint: checkpoint.Blueprint, before: Stage | None) -> loop.Loss:

@@ -1,9 +1,7 @@
-"""What this machine does best: device, arithmetic, memory, compilation."""
+"""How steps are taken on this machine: memory, compilation, and decisions that stay."""
 
-import contextlib
 import ctypes
 import logging
-import os
 import platform
 import time
 from collections.abc import Callable
@@ -12,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from atoll import devices
 from atoll.config import TrainConfig
 
 logger = logging.getLogger(__name__)
@@ -23,40 +22,6 @@ PAYS = 1.05
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 """Parameters of mallopt (malloc.h of glibc)."""
-
-
-def best_device() -> torch.device:
-    """The fastest device of this machine; of several GPUs, the one of this process."""
-    if torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def precision(config: TrainConfig, device: torch.device) -> str:
-    """The arithmetic of forward and backward: bfloat16 only where the device has units for it.
-
-    A CPU without them converts every number back and forth and is ten times slower than with float32.
-    """
-    if config.precision != "auto":
-        return config.precision
-    if device.type == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    if device.type == "cpu" and _has_bfloat16_units():
-        return "bfloat16"
-    return "float32"
-
-
-def _has_bfloat16_units() -> bool:
-    """AVX512_BF16 or AMX on a CPU."""
-    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return any(getattr(torch.cpu, name, lambda: False)() for name in names)
-
-
-def autocast(arithmetic: str, device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """Forward and backward in this arithmetic; weights, norms and losses stay float32."""
-    if arithmetic != "bfloat16":
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
 def keep_memory() -> None:
@@ -86,7 +51,7 @@ def decide(
 
     Otherwise a measured decision could fall differently and the resumed training would not be the same one.
     """
-    arithmetic = precision(config, device)
+    arithmetic = devices.arithmetic(config.precision, device)
     chosen = {"device": describe(device), "precision": arithmetic}
     if {key: before.get(key) for key in chosen} == chosen and config.compile == "auto":
         return before

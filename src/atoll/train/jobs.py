@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from atoll import devices
 from atoll.config import ExpertConfig, NetworkConfig, ObjectiveConfig, RouterConfig
 from atoll.data.store import Batch, Reader, sealed
 from atoll.errors import ConfigError, RunError
@@ -18,8 +19,8 @@ from atoll.models import adapt, checkpoint, conditions
 from atoll.models import expert as expert_room
 from atoll.runs import Run, Stage, replacing, write_json
 from atoll.sampling import routing
-from atoll.train import hardware, loop
 from atoll.train import island as islands
+from atoll.train import loop
 from atoll.train.island import Island
 
 BAND_SAMPLES = 256
@@ -66,7 +67,7 @@ def trained(
             return stage
         task, blueprint = build(island)
         island.from_first(lambda: stage.begin(made_from, start_over))
-        state = loop.train(task, hardware.best_device())
+        state = loop.train(task, devices.best())
         weights = {**task.model.state_dict(), **state.averaged()}
         contents: dict[str, Any] = {"steps": state.step, "rows": task.reader.rows}
         island.from_first(lambda: publish(stage, blueprint, weights, made_from, contents, measure))
@@ -91,7 +92,7 @@ def publish(
 
 def _measured_band(run: Run, stage: Stage, blueprint: checkpoint.Blueprint) -> dict[str, Any]:
     """Between which times the finished router decides, on a few hundred samples."""
-    device = hardware.best_device()
+    device = devices.best()
     router, _ = checkpoint.load(stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG, device)
     clusters = [run.cluster(index) for index in range(blueprint.clusters)]
     with contextlib.closing(Reader(clusters, BAND_SAMPLES, run.config.seed).batches()) as batches:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from atoll import devices
 from atoll.config import TrainConfig
 from atoll.data.store import Batch, Reader
 from atoll.data.text import TextStates
@@ -83,7 +84,7 @@ class Steps:
             trunk.recompute = self.config.recompute
         self.network = islands.spread(self.model, self.config, task.island, device)
         self.state = states.TrainingState(self.model, optimiser.build(self.model, self.config))
-        self.arithmetic = hardware.precision(self.config, device)
+        self.arithmetic = devices.arithmetic(self.config.precision, device)
 
     def settle(self, before: dict[str, Any], batch: Batch) -> dict[str, Any]:
         """Decide how steps are taken, with a trial on this batch if need be."""
@@ -139,7 +140,7 @@ class Steps:
             rows = slice(start, min(start + most, own.stop))
             part, part_drawn = to_device(batch, rows, self.device), self._draws_of(drawn, rows)
             with islands.synchronise(self.network, start == starts[-1]):
-                with hardware.autocast(self.arithmetic, self.device):
+                with devices.autocast(self.arithmetic, self.device):
                     losses = task.loss(self.network, part, part_drawn)
                 # Processes average their gradients, hence the size of the island.
                 torch.autograd.backward(losses.sum() * (task.island.size / size))

@@ -13,13 +13,14 @@ from typing import Any
 
 from torch import Tensor
 
+from atoll import devices
 from atoll.config import IslandsConfig, NetworkConfig, StudentConfig
 from atoll.data.store import Reader, sealed
 from atoll.errors import ConfigError, RunError, StaleError
 from atoll.models import checkpoint
 from atoll.runs import Run, Stage, replacing
-from atoll.train import hardware, jobs, loop, student
 from atoll.train import island as islands
+from atoll.train import jobs, loop, student
 from atoll.train.state import TrainingState
 
 AVERAGE, OPTIMISER, MOMENTUM = "average.safetensors", "optimiser.safetensors", "momentum.safetensors"
@@ -96,7 +97,7 @@ class Site:
 
     def round(self, number: int) -> Stage:
         """The inner steps of one round."""
-        stage, device = self.stage(number), hardware.best_device()
+        stage, device = self.stage(number), devices.best()
         made_from = self.inputs(number)
         with sealed(*self.clusters), islands.joined() as island, jobs.alone(stage.path):
             if island.from_first(lambda: stage.current(made_from)):

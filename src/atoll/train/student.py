@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from atoll import devices
 from atoll.config import ExpertConfig, NetworkConfig, StudentConfig, Teacher, TrainConfig
 from atoll.data.store import Batch, Reader
 from atoll.errors import ConfigError
@@ -18,7 +19,7 @@ from atoll.runs import DONE, RESOLVED, Run, Stage, digest, write_json
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.roster import Roster
 from atoll.train import drawn as drawing
-from atoll.train import hardware, jobs, loop
+from atoll.train import jobs, loop
 from atoll.train.island import Island
 from atoll.train.teaching import Lesson, Teachers
 
@@ -149,7 +150,7 @@ def teachers_of(
     run: Run, who: Teacher, blueprint: checkpoint.Blueprint, indices: Sequence[int] | None = None
 ) -> Teachers:
     """The run's experts as teachers; of those that are named, the files are checked before anything else."""
-    config, device = settings(run), hardware.best_device()
+    config, device = settings(run), devices.best()
     clusters = range(run.config.partition.clusters)
     for index in clusters if indices is None else indices:
         _check_teacher(run.expert(index), blueprint)

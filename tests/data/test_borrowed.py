@@ -1,21 +1,13 @@
-"""Borrowed models are put where they are asked for, or their absence is told."""
+"""The absence of borrowed models is told."""
 
 import builtins
 import importlib
 from typing import Any
 
 import pytest
-import torch
 
-from atoll.data.devices import loading, pick_device, require
+from atoll.data.borrowed import loading, require
 from atoll.errors import DataError
-
-
-def test_devices() -> None:
-    assert pick_device("cpu") == torch.device("cpu")
-    assert pick_device("auto").type in ("cpu", "cuda", "mps")
-    with pytest.raises(DataError, match="encode.device 'abacus' is not there"):
-        pick_device("abacus")
 
 
 def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

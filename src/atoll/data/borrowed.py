@@ -1,4 +1,4 @@
-"""Borrowed models: where they run, and what to say when they cannot be had."""
+"""Borrowed models: what to say when they cannot be had."""
 
 import contextlib
 import importlib
@@ -7,21 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from atoll.errors import DataError
-
-
-def pick_device(asked: str) -> torch.device:
-    """The device that was asked for, or an accelerator if there is one."""
-    if asked != "auto":
-        try:
-            return torch.empty(0, device=asked).device
-        except (RuntimeError, AssertionError):
-            raise DataError(f"encode.device '{asked}' is not there; use cpu or auto") from None
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
 def require(library: str, key: str) -> Any:
