@@ -37,7 +37,7 @@ READS = {"tolist", "numpy", "__array__"}
 """What reads memory without any operation."""
 
 
-class MixUp(RuntimeError):
+class DeviceError(RuntimeError):
     """Tensors of two devices met, or one is where it must not be."""
 
 
@@ -214,7 +214,7 @@ class Operations(TorchDispatchMode):
     def _check_arrival(self, func: Any, given: list[torch.Tensor]) -> None:
         early = [value for value in given if not value.is_meta and self._is_arriving(value)]
         if early and func.overloadpacket is not aten.copy_:
-            raise MixUp(f"{func} reads a copy that nobody has waited for, in {self.ledger.where()}")
+            raise DeviceError(f"{func} reads a copy that nobody has waited for, in {self.ledger.where()}")
 
     def _is_arriving(self, value: torch.Tensor) -> bool:
         return value.untyped_storage()._cdata in self.ledger.arriving
@@ -225,7 +225,7 @@ class Operations(TorchDispatchMode):
 
     def _refuse(self, func: Any, given: list[torch.Tensor]) -> None:
         named = [f"{self.ledger.device(value)}{list(value.shape)}" for value in given[:6]]
-        raise MixUp(f"{func}: {', '.join(named)} in {' line '.join(map(str, self.ledger.where()))}")
+        raise DeviceError(f"{func}: {', '.join(named)} in {' line '.join(map(str, self.ledger.where()))}")
 
 
 class Functions(TorchFunctionMode):
@@ -239,7 +239,7 @@ class Functions(TorchFunctionMode):
         ledger, kwargs = self.ledger, dict(kwargs or {})
         own = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if own is not None:
-            if func == torch.Tensor.device.__get__:  # type: ignore[attr-defined]
+            if func == torch.Tensor.device.__get__:
                 return GPU if ledger.device(own) == "cuda" else func(*args)
             if func == torch.Tensor.is_cuda.__get__:  # type: ignore[attr-defined]
                 return ledger.device(own) == "cuda"
@@ -255,7 +255,7 @@ class Functions(TorchFunctionMode):
     def _read(self, name: str, own: torch.Tensor) -> None:
         if name in READS and self.ledger.device(own) == "cuda":
             if name != "tolist":
-                raise MixUp(f"a CUDA tensor cannot become a numpy array, in {self.ledger.where()}")
+                raise DeviceError(f"a CUDA tensor cannot become a numpy array, in {self.ledger.where()}")
             self.ledger.wait(name)
 
     def _make(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -275,14 +275,14 @@ class Functions(TorchFunctionMode):
             made = func(*args, **kwargs)
         finally:
             ledger.making.pop()
-        if asked is not None and device == "cuda" or pinned:
+        if (asked is not None and device == "cuda") or pinned:
             for value in _tensors(made):
                 ledger.put(value, device, pinned=pinned)
         return made
 
     def _pin(self, own: torch.Tensor) -> torch.Tensor:
         if self.ledger.device(own) == "cuda":
-            raise MixUp(f"only dense CPU tensors can be pinned, in {self.ledger.where()}")
+            raise DeviceError(f"only dense CPU tensors can be pinned, in {self.ledger.where()}")
         if self.ledger.is_pinned(own):
             return own
         made = own.clone()

@@ -4,7 +4,7 @@ On Fashion-MNIST: a monolith with a batch of 32; eight experts for as much compu
 that they have in common, as HDDM's experts have; students taught by the expert of each sample, which begin
 with the mean of the experts. A student's FLOPs are a third of the monolith's, or the same, its teacher's
 passes included and the experts' own training not, as the DDM paper counts. Then a few-step student of the
-latter, and the former again on two islands that meet every 25 steps.
+latter, and the former again on two sites that meet every 25 steps.
 Distances are Fréchet's on a classifier's features, all samples from the same noise.
 """
 
@@ -38,10 +38,10 @@ TRAINING = {
     "log_every": 100,
     "save_every": 200,
 }
-ISLANDS = [[0, 1, 2, 3], [4, 5, 6, 7]]
+SITES = [[0, 1, 2, 3], [4, 5, 6, 7]]
 TWICE = ("student at a third", "student at as much")
-"""Those who are distilled on islands as well; `APART` is said of them, and `MORE` of many samples."""
-APART, MORE = ", two islands", ", more samples"
+"""Those who are distilled on sites as well; `APART` is said of them, and `MORE` of many samples."""
+APART, MORE = ", two sites", ", more samples"
 
 
 def sizes(quick: bool) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def sizes(quick: bool) -> dict[str, Any]:
             "expert": {"steps": 8, "batch": 1, "lr": 1e-3},
             "third": {"steps": 8, "batch": 4, "init": "average", "lr": 1e-3},
             "equal": {"steps": 24, "batch": 4, "init": "average", "lr": 1e-3},
-            "islands": {"inner": 5},
+            "sites": {"inner": 5},
             "few": {"trajectories": 4, "steps": 4, "batch": 8, "grid": 4, "lr": 1e-3},
             "num": 80,
             "pair": 80,
@@ -66,7 +66,7 @@ def sizes(quick: bool) -> dict[str, Any]:
         "expert": {"steps": 800, "batch": 4, "lr": 1e-3},
         "third": {"steps": 1600, "batch": 8, "init": "average", "lr": 1e-3},
         "equal": {"steps": 4800, "batch": 8, "init": "average", "lr": 1e-3},
-        "islands": {"inner": 25, "optimiser": "merged"},
+        "sites": {"inner": 25, "optimiser": "merged"},
         "few": {"trajectories": 3000, "steps": 100, "batch": 8, "grid": 16, "lr": 4e-4},
         "num": 1000,
         "pair": 4000,
@@ -192,18 +192,18 @@ def study(on: Ground, seed: int, size: dict[str, Any]) -> dict[str, Any]:
     _link(quick, equal, "student")
     few_step.few_step(quick)
     lap("few-step")
-    islands = {"clusters": ISLANDS, **size["islands"]}
-    apart, longer = (variant(on, many, "islands", **size[key], islands=islands) for key in ("third", "equal"))
+    sites = {"clusters": SITES, **size["sites"]}
+    apart, longer = (variant(on, many, "sites", **size[key], sites=sites) for key in ("third", "equal"))
     rounds.all_rounds(apart)
     rounds.all_rounds(longer)
-    lap("islands")
+    lap("sites")
     measured: dict[str, tuple[Path, int | None]] = {
         "monolith": (whole.path, None),
         "experts, ancestral": (many.path, None),
         "student at a third": (third.path / "student", None),
         "student at as much": (equal.path / "student", None),
-        "student at a third, two islands": (apart.path / "student", None),
-        "student at as much, two islands": (longer.path / "student", None),
+        "student at a third, two sites": (apart.path / "student", None),
+        "student at as much, two sites": (longer.path / "student", None),
         "student at as much, Euler, 4 steps": (equal.path / "student", 4),
     }
     for steps in (1, 2, 4, 8):
@@ -228,7 +228,7 @@ def ratios(found: Mapping[str, float]) -> dict[str, float]:
         / found["few-step after trajectories only, 4"],
         "student in 50 steps, few-step in 1": found["student at as much"]
         / found["few-step after trajectories only, 1"],
-        **{f"{name}, two islands": found[name + MORE] / found[name + APART + MORE] for name in TWICE},
+        **{f"{name}, two sites": found[name + MORE] / found[name + APART + MORE] for name in TWICE},
     }
 
 

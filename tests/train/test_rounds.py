@@ -22,7 +22,7 @@ def alike(left, right, **tolerance):
 
 
 def test_nesterov_by_hand():
-    """Two rounds of a weight that each island moves from θ by -1: gradient 1, momentum 1, then 1.9."""
+    """Two rounds of a weight that each site moves from θ by -1: gradient 1, momentum 1, then 1.9."""
     theta, mean = {"a": torch.tensor([10.0])}, {"a": torch.tensor([9.0])}
     theta, momentum = rounds.outer_step(theta, mean, None, 0.5, 0.9)
     assert theta["a"].item() == pytest.approx(10 - 0.5 * (1 + 0.9 * 1))
@@ -44,20 +44,20 @@ def test_nesterov_is_torchs():
         torch.testing.assert_close(theta["a"], value.detach())
 
 
-def test_islands_weigh_what_they_have():
+def test_sites_weigh_what_they_have():
     parts = [{"a": torch.tensor([1.0])}, {"a": torch.tensor([5.0])}]
     assert rounds.weighted_mean(parts, [0.75, 0.25])["a"].item() == 2.0
 
 
-def test_one_island_that_moves_all_the_way_is_central_training(taught):
-    """Outer rate 1 and no momentum: rounds of one island are the steps of one training, average and all."""
+def test_one_site_that_moves_all_the_way_is_central_training(taught):
+    """Outer rate 1 and no momentum: rounds of one site are the steps of one training, average and all."""
     one = {"clusters": [[0, 1, 2]], "inner": 4, "outer_lr": 1.0, "momentum": 0.0}
-    run = taught(islands=one, compile="off")
+    run = taught(sites=one, compile="off")
     rounds.all_rounds(run)
     found = weights(run.student)
     central = taught(compile="off")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(student, "NAME", "student/island-00")  # the draws of a job depend on its name
+        patch.setattr(student, "NAME", "student/site-00")  # the draws of a job depend on its name
         patch.setattr(student, "first_network", start_of(central))
         student.dense(central, start_over=True)
     alike(found, weights(central.student), rtol=1e-3, atol=3e-4)
@@ -70,7 +70,7 @@ def start_of(run):
 
 
 def test_rounds_by_hand_are_rounds_at_once(taught):
-    run = taught(islands=TWO)
+    run = taught(sites=TWO)
     whole = weights(rounds.all_rounds(run))
     assert run.student.contents["rounds"] == 3
     assert sorted(path.name for path in (run.student.path / "rounds").iterdir()) == [
@@ -78,25 +78,25 @@ def test_rounds_by_hand_are_rounds_at_once(taught):
         "00002",
         "start",
     ]
-    again = taught(islands=TWO)
+    again = taught(sites=TWO)
     shutil.rmtree(run.student.path)
-    with pytest.raises(RunError, match="waits for island-00, island-01"):
+    with pytest.raises(RunError, match="waits for site-00, site-01"):
         rounds.merge(again)
     for _ in range(3):
         for index in (1, 0):  # in any order
-            rounds.island(again, index)
+            rounds.site(again, index)
         rounds.merge(again)
     assert again.student.done
     found = weights(again.student)
     assert all(torch.equal(whole[key], found[key]) for key in whole)
-    assert rounds.island(again, 0).path == again.student.path  # nothing is due
+    assert rounds.site(again, 0).path == again.student.path  # nothing is due
 
 
 @pytest.mark.parametrize("optimiser", ["merged", "own"])
 def test_whose_moments_a_round_begins_with(taught, monkeypatch, optimiser):
-    """Island 1 takes up the mean of all moments by their shares, or what it had itself."""
-    run = taught(islands={**TWO, "optimiser": optimiser})
-    parts = [rounds.island(run, index) for index in (0, 1)]
+    """Site 1 takes up the mean of all moments by their shares, or what it had itself."""
+    run = taught(sites={**TWO, "optimiser": optimiser})
+    parts = [rounds.site(run, index) for index in (0, 1)]
     rounds.merge(run)
     moments = [checkpoint.read_tensors(part.path / rounds.OPTIMISER) for part in parts]
     expected = rounds.weighted_mean(moments, rounds.shares(run)) if optimiser == "merged" else moments[1]
@@ -104,7 +104,7 @@ def test_whose_moments_a_round_begins_with(taught, monkeypatch, optimiser):
     taken: dict[str, torch.Tensor] = {}
     monkeypatch.setattr(loop, "train", lambda task, device: task.start(Taken(taken)))
     with pytest.raises(AttributeError):  # nobody trains
-        rounds.island(run, 1)
+        rounds.site(run, 1)
     alike({key: taken[f"optimiser/{key}"] for key in expected}, expected)
 
 
@@ -118,8 +118,8 @@ class Taken:
         self.taken.update(tensors)
 
 
-def test_an_island_sees_its_own_clusters_and_experts_only(taught, monkeypatch):
-    run = taught(islands=TWO)
+def test_an_site_sees_its_own_clusters_and_experts_only(taught, monkeypatch):
+    run = taught(sites=TWO)
     loaded: list[str] = []
     load = checkpoint.load
 
@@ -129,13 +129,13 @@ def test_an_island_sees_its_own_clusters_and_experts_only(taught, monkeypatch):
 
     monkeypatch.setattr(checkpoint, "load", watched)
     own_copy(run, keep=1)  # nothing else is there
-    stage = rounds.island(run, 1)
+    stage = rounds.site(run, 1)
     assert set(loaded) == {"01"}
     assert stage.contents["rows"] == run.cluster(1).contents["rows"]
 
 
-def test_an_island_that_reaches_for_another_fails(taught, monkeypatch):
-    run = taught(islands=TWO)
+def test_an_site_that_reaches_for_another_fails(taught, monkeypatch):
+    run = taught(sites=TWO)
     take = loop.Steps.take
 
     def curious(steps, batch):
@@ -145,11 +145,11 @@ def test_an_island_that_reaches_for_another_fails(taught, monkeypatch):
 
     monkeypatch.setattr(loop.Steps, "take", curious)
     with pytest.raises(IsolationError, match="cluster-01"):
-        rounds.island(run, 0)
+        rounds.site(run, 0)
 
 
 def test_interrupted_rounds_end_bit_for_bit_alike(taught, monkeypatch):
-    run = taught(islands=TWO, save_every=1)
+    run = taught(sites=TWO, save_every=1)
     whole = weights(rounds.all_rounds(run))
     take, taken = loop.Steps.take, 0
 
@@ -167,35 +167,35 @@ def test_interrupted_rounds_end_bit_for_bit_alike(taught, monkeypatch):
         with pytest.raises(Interrupted):
             rounds.all_rounds(run)
     found = weights(rounds.all_rounds(run))
-    assert taken == 20  # two islands, ten steps each, none twice
+    assert taken == 20  # two sites, ten steps each, none twice
     assert all(torch.equal(whole[key], found[key]) for key in whole)
 
 
-def test_a_finished_student_of_islands_is_a_no_op(taught):
-    run = taught(islands=TWO)
+def test_a_finished_student_of_sites_is_a_no_op(taught):
+    run = taught(sites=TWO)
     before = read_json(rounds.all_rounds(run).path / "done.json")
     rounds.all_rounds(run)
     assert read_json(run.student.path / "done.json") == before
-    assert before["made_from"]["islands"]["clusters"] == [[0, 2], [1]]
+    assert before["made_from"]["sites"]["clusters"] == [[0, 2], [1]]
 
 
 def test_the_batch_is_shared_as_the_data_are(taught):
-    run = taught(islands=TWO, batch=20)
+    run = taught(sites=TWO, batch=20)
     sizes = [rounds.Site(run, index).batch for index in range(2)]
     assert sizes == [round(20 * share) for share in rounds.shares(run)]
     assert sum(rounds.shares(run)) == pytest.approx(1)
 
 
-def test_every_cluster_is_an_island_unless_said_otherwise(taught):
-    assert list(map(list, rounds.groups(taught(islands={})))) == [[0], [1], [2]]
+def test_every_cluster_is_an_site_unless_said_otherwise(taught):
+    assert list(map(list, rounds.groups(taught(sites={})))) == [[0], [1], [2]]
 
 
 def test_mistakes_are_told(taught):
     with pytest.raises(ConfigError, match="name each cluster 0 to 2 once"):
-        taught(islands={"clusters": [[0], [1]]})
+        taught(sites={"clusters": [[0], [1]]})
     with pytest.raises(ConfigError, match="leave student.teacher at 'label'"):
-        taught(islands={}, teacher="ensemble")
-    with pytest.raises(ConfigError, match="there is no island 2"):
-        rounds.island(taught(islands=TWO), 2)
-    with pytest.raises(ConfigError, match=r"no \[student\.islands\]"):
+        taught(sites={}, teacher="ensemble")
+    with pytest.raises(ConfigError, match="there is no site 2"):
+        rounds.site(taught(sites=TWO), 2)
+    with pytest.raises(ConfigError, match=r"no \[student\.sites\]"):
         rounds.merge(taught())

@@ -12,7 +12,7 @@ from atoll.models.checkpoint import write_tensors
 from atoll.runs import read_json
 from atoll.train import optimiser
 from atoll.train import state as states
-from atoll.train.island import Island
+from atoll.train.ranks import Ranks
 
 
 def fresh(seed: int) -> states.TrainingState:
@@ -27,7 +27,7 @@ def fresh(seed: int) -> states.TrainingState:
 
 
 def keeper(folder, *, background: bool = False, **settings: object) -> states.Keeper:
-    return states.Keeper(folder, TrainConfig.model_validate(settings), Island(), background=background)
+    return states.Keeper(folder, TrainConfig.model_validate(settings), Ranks(), background=background)
 
 
 def names(folder):

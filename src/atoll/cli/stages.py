@@ -258,10 +258,10 @@ def router(
 def student(
     recipe: Recipe,
     overrides: Overrides = [],  # noqa: B006
-    island: Annotated[
-        int | None, typer.Option(metavar="K", help="Only island K's steps of the round that is due.")
+    site: Annotated[
+        int | None, typer.Option(metavar="K", help="Only site K's steps of the round that is due.")
     ] = None,
-    merge: Annotated[bool, typer.Option("--merge", help="Only merge what the islands handed in.")] = False,
+    merge: Annotated[bool, typer.Option("--merge", help="Only merge what the sites handed in.")] = False,
     start_over: StartOver = False,
     as_json: AsJson = False,
 ) -> None:
@@ -270,8 +270,8 @@ def student(
         carried = _carried(opened, recipe, overrides, start_over, "student")
         from atoll.train import distil, rounds
 
-        if island is not None:
-            stage = rounds.island(opened, island)
+        if site is not None:
+            stage = rounds.site(opened, site)
         elif merge:
             stage = rounds.merge(opened)
         else:  # what came from the store is only looked at: whether it was made from today's inputs

@@ -9,7 +9,7 @@ from atoll.config.reading import assignments, load, merged, read_toml, validate
 from atoll.config.run import RunConfig
 from atoll.config.sampling import FEATURES, EvaluateConfig, SampleConfig
 from atoll.config.section import Section
-from atoll.config.student import FewStepConfig, IslandsConfig, StudentConfig, Teacher
+from atoll.config.student import FewStepConfig, SitesConfig, StudentConfig, Teacher
 from atoll.config.training import ExpertConfig, OverrideConfig, RouterConfig, TrainConfig
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "EvaluateConfig",
     "ExpertConfig",
     "FewStepConfig",
-    "IslandsConfig",
     "LaunchConfig",
     "NetworkConfig",
     "ObjectiveConfig",
@@ -34,6 +33,7 @@ __all__ = [
     "RunConfig",
     "SampleConfig",
     "Section",
+    "SitesConfig",
     "StudentConfig",
     "Teacher",
     "TrainConfig",

@@ -47,15 +47,13 @@ class RunConfig(Section):
         return {**given, "student": {**like, **student}}
 
     @model_validator(mode="after")
-    def _islands_have_all_clusters(self) -> Self:
-        if self.student is None or self.student.islands is None:
+    def _sites_have_all_clusters(self) -> Self:
+        if self.student is None or self.student.sites is None:
             return self
-        named = [k for group in self.student.islands.clusters or () for k in group]
-        if self.student.islands.clusters is not None and sorted(named) != list(
-            range(self.partition.clusters)
-        ):
+        named = [k for group in self.student.sites.clusters or () for k in group]
+        if self.student.sites.clusters is not None and sorted(named) != list(range(self.partition.clusters)):
             raise ValueError(
-                f"student.islands.clusters must name each cluster 0 to {self.partition.clusters - 1} once"
+                f"student.sites.clusters must name each cluster 0 to {self.partition.clusters - 1} once"
             )
         return self
 

@@ -70,19 +70,19 @@ class FewStepConfig(TrainConfig):
         return self
 
 
-class IslandsConfig(Section):
-    """Distillation by islands that exchange weights only now and then, each with its own experts and data."""
+class SitesConfig(Section):
+    """Distillation by sites that exchange weights only now and then, each with its own experts and data."""
 
     clusters: tuple[Annotated[tuple[int, ...], Field(strict=False)], ...] | None = Field(None, strict=False)
-    """The clusters of each island, as [[0, 1], [2, 3]]; by default every cluster is an island."""
+    """The clusters of each site, as [[0, 1], [2, 3]]; by default every cluster is a site."""
     inner: int = Field(30, ge=1)
-    """Steps that an island takes alone before its weights are merged."""
+    """Steps that a site takes alone before its weights are merged."""
     optimiser: Literal["own", "merged"] = "merged"
-    """Whether an island keeps the moments of its own gradients or begins each round with the mean of all.
-    Own ones are a third of the traffic, but then each island scales its steps by its own data, and what they
+    """Whether a site keeps the moments of its own gradients or begins each round with the mean of all.
+    Own ones are a third of the traffic, but then each site scales its steps by its own data, and what they
     agree on is not where the mean of their gradients vanishes, however small the steps."""
     outer_lr: float = Field(0.7, gt=0)
-    """How far the merged model moves along the mean of the islands' movements."""
+    """How far the merged model moves along the mean of the sites' movements."""
     momentum: float = Field(0.3, ge=0, lt=1)
     """Nesterov's, of these moves. Movements of short rounds point the same way and add up: the model moves
     outer_lr / (1 - momentum) times as far, which should be about 1. Hundreds of inner steps bear 0.9."""
@@ -111,8 +111,8 @@ class StudentConfig(NetworkConfig, TrainConfig):
     """Teachers held on the device at once, the others waiting on disk; all by default."""
     few: FewStepConfig | None = None
     """A few-step student as well, as [student.few]."""
-    islands: IslandsConfig | None = None
-    """Distil on islands, as [student.islands]."""
+    sites: SitesConfig | None = None
+    """Distil on sites, as [student.sites]."""
 
     @model_validator(mode="after")
     def _students_have_teachers(self) -> Self:
@@ -123,6 +123,6 @@ class StudentConfig(NetworkConfig, TrainConfig):
                 "'student.steps' = 0 trains no dense student to learn from: set student.few.teacher and "
                 "student.few.init to others, or train some steps"
             )
-        if self.islands is not None and self.teacher != "label":
-            raise ValueError("islands have only their own experts: leave student.teacher at 'label'")
+        if self.sites is not None and self.teacher != "label":
+            raise ValueError("sites have only their own experts: leave student.teacher at 'label'")
         return self

@@ -71,10 +71,8 @@ def _student(run: Run, clusters: tuple[Stage, ...]) -> Errand:
     config = run.config.student
     if config is None:
         raise ConfigError("the recipe has no [student]; add the section, even if nothing is in it")
-    if config.islands is not None:
-        raise ConfigError(
-            "islands hand in their rounds as folders; leave out launch.store for [student.islands]"
-        )
+    if config.sites is not None:
+        raise ConfigError("sites hand in their rounds as folders; leave out launch.store for [student.sites]")
     experts = tuple(run.expert(index) for index in range(len(clusters)))
     drawn = tuple(run.drawn(index) for index in range(len(clusters))) if config.data == "drawn" else ()
     return Errand(

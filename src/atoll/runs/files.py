@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from atoll.errors import CorruptError, RunError
 
+from atoll.errors import CorruptError, RunError
 
 
 def digest(value: Any) -> str:

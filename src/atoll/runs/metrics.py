@@ -4,8 +4,8 @@ import json
 import math
 import time
 from pathlib import Path
-from atoll.runs.files import read_lines, replacing
 
+from atoll.runs.files import read_lines, replacing
 
 
 class Metrics:

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
 from atoll.config import RunConfig, TrainConfig, assignments, merged, validate
 from atoll.errors import AtollError, ConfigError, RunError, StaleError
 from atoll.runs.files import append_line, digest, read_json, replacing, write_json
 from atoll.runs.stage import DONE, STARTED, Stage
-
 
 RECIPE, RESOLVED = "run.toml", "resolved.json"
 """What a run says of itself: the recipe as it was written, and all that it means."""
@@ -145,7 +145,7 @@ class Run:
 
     def training_inputs(self, settings: TrainConfig, clusters: list[Stage]) -> dict[str, Any]:
         """What any training is made from, but for `init` and what others stand for."""
-        ignored = {*settings.OPERATION, "init", "override", "few", "islands", "resident"}
+        ignored = {*settings.OPERATION, "init", "override", "few", "sites", "resident"}
         return {
             "seed": self.config.seed,
             "settings": digest(settings.model_dump(mode="json", exclude=ignored)),

@@ -4,9 +4,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
 from atoll.errors import CorruptError, RunError, StaleError
 from atoll.runs.files import digest, file_digest, read_json, write_json
-
 
 DONE = "done.json"
 

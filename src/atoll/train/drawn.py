@@ -1,4 +1,4 @@
-"""Samples that an expert draws in place of its cluster's, for islands that may not share data."""
+"""Samples that an expert draws in place of its cluster's, for sites that may not share data."""
 
 import hashlib
 from pathlib import Path

@@ -23,7 +23,7 @@ from atoll.models import checkpoint, conditions
 from atoll.runs import Run, Stage, digest
 from atoll.sampling.ensemble import Ensemble
 from atoll.train import jobs, loop, student
-from atoll.train.island import Island
+from atoll.train.ranks import Ranks
 from atoll.train.teaching import Lesson, Teachers
 
 NAME = "few-step"
@@ -113,7 +113,7 @@ def _inputs(run: Run, course: Course, clusters: list[Stage], before: Stage | Non
 
 
 def _task(
-    run: Run, course: Course, clusters: list[Stage], before: Stage | None, island: Island
+    run: Run, course: Course, clusters: list[Stage], before: Stage | None, ranks: Ranks
 ) -> tuple[loop.Task, checkpoint.Blueprint]:
     config = student.settings(run)
     reader = Reader(clusters, course.config.batch, run.config.seed)
@@ -127,7 +127,7 @@ def _task(
         seed=run.config.seed,
         dropout=student.dropout(run, blueprint),
         stage=course.stage,
-        island=island,
+        ranks=ranks,
         pairs=course.pairs,
     )
     return task, blueprint
@@ -215,7 +215,7 @@ def _meanflow(run: Run, blueprint: checkpoint.Blueprint, before: Stage | None) -
         target = teachers.velocity(lesson).float()
         with torch.no_grad():
             rows = (drawn.r < drawn.t).nonzero()[:, 0]
-            # Never none, so that all processes of an island ask the network equally often.
+            # Never none, so that all ranks ask the network equally often.
             rows = rows if len(rows) else torch.zeros(1, dtype=torch.long, device=drawn.t.device)
             told = conditions.take(lesson.condition, rows)
             t, r, v = drawn.t[rows], drawn.r[rows], target[rows]

@@ -19,9 +19,8 @@ from atoll.models import adapt, checkpoint, conditions
 from atoll.models import expert as expert_room
 from atoll.runs import Run, Stage, replacing, write_json
 from atoll.sampling import routing
-from atoll.train import island as islands
 from atoll.train import loop
-from atoll.train.island import Island
+from atoll.train.ranks import Ranks, joined
 
 BAND_SAMPLES = 256
 """On how many samples the router's band is measured."""
@@ -47,7 +46,7 @@ def router(run: Run, *, start_over: bool = False) -> Stage:
     return trained(stage, run.router_inputs(), build, start_over=start_over, measure=band)
 
 
-Build = Callable[[Island], tuple[loop.Task, checkpoint.Blueprint]]
+Build = Callable[[Ranks], tuple[loop.Task, checkpoint.Blueprint]]
 """What is trained, and what it is, before anything is written."""
 Measure = Callable[[checkpoint.Blueprint], dict[str, Any]]
 """What is to be known of a finished network besides."""
@@ -62,15 +61,15 @@ def trained(
     measure: Measure = lambda blueprint: {},
 ) -> Stage:
     """A stage with a trained network in it, from wherever an earlier call stopped."""
-    with islands.joined() as island, alone(stage.path) if island.first else contextlib.nullcontext():
-        if island.from_first(lambda: not start_over and stage.current(made_from)):
+    with joined() as ranks, alone(stage.path) if ranks.first else contextlib.nullcontext():
+        if ranks.from_first(lambda: not start_over and stage.current(made_from)):
             return stage
-        task, blueprint = build(island)
-        island.from_first(lambda: stage.begin(made_from, start_over))
+        task, blueprint = build(ranks)
+        ranks.from_first(lambda: stage.begin(made_from, start_over))
         state = loop.train(task, devices.best())
         weights = {**task.model.state_dict(), **state.averaged()}
         contents: dict[str, Any] = {"steps": state.step, "rows": task.reader.rows}
-        island.from_first(lambda: publish(stage, blueprint, weights, made_from, contents, measure))
+        ranks.from_first(lambda: publish(stage, blueprint, weights, made_from, contents, measure))
     return stage
 
 
@@ -104,7 +103,7 @@ def _measured_band(run: Run, stage: Stage, blueprint: checkpoint.Blueprint) -> d
 
 
 def _task(
-    run: Run, stage: Stage, clusters: list[Stage], config: ExpertConfig | RouterConfig, island: Island
+    run: Run, stage: Stage, clusters: list[Stage], config: ExpertConfig | RouterConfig, ranks: Ranks
 ) -> tuple[loop.Task, checkpoint.Blueprint]:
     """What is trained, before anything is written: a mistake in the recipe shows here."""
     reader = Reader(clusters, config.batch, run.config.seed)
@@ -128,7 +127,7 @@ def _task(
         seed=run.config.seed,
         dropout=run.config.condition.dropout if blueprint.condition != "none" else 0.0,
         stage=stage,
-        island=island,
+        ranks=ranks,
     )
     return task, blueprint
 

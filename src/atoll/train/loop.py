@@ -19,10 +19,9 @@ from atoll.data.text import TextStates
 from atoll.errors import Interrupted, TrainingError
 from atoll.flow import draws
 from atoll.runs import Metrics, Stage
-from atoll.train import hardware, optimiser
-from atoll.train import island as islands
+from atoll.train import hardware, optimiser, sharding
 from atoll.train import state as states
-from atoll.train.island import Island
+from atoll.train.ranks import Ranks
 
 Loss = Callable[[nn.Module, Batch, draws.TrainingDraws], Tensor]
 """The loss of each sample of a batch."""
@@ -30,7 +29,7 @@ Loss = Callable[[nn.Module, Batch, draws.TrainingDraws], Tensor]
 BINS = 4
 """Equal parts of the time for which metrics give the loss."""
 ASK_OTHERS_EVERY = 10
-"""Steps after which the processes of an island ask each other whether to stop."""
+"""Steps after which the processes of a job ask each other whether to stop."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Task:
     seed: int
     dropout: float
     stage: Stage
-    island: Island = field(default_factory=Island)
+    ranks: Ranks = field(default_factory=Ranks)
     pairs: float = 0.0
     """The share of samples that get a second time, at which a step ends."""
     start: Callable[[states.TrainingState], None] | None = None
@@ -82,7 +81,7 @@ class Steps:
         trunk = getattr(self.model, "trunk", None)
         if trunk is not None:
             trunk.recompute = self.config.recompute
-        self.network = islands.spread(self.model, self.config, task.island, device)
+        self.network = sharding.spread(self.model, self.config, task.ranks, device)
         self.state = states.TrainingState(self.model, optimiser.build(self.model, self.config))
         self.arithmetic = devices.arithmetic(self.config.precision, device)
 
@@ -90,7 +89,7 @@ class Steps:
         """Decide how steps are taken, with a trial on this batch if need be."""
         ahead = self.task.last - self.state.step
         trial = lambda: hardware.compiling_pays(self.model, lambda: self._try(batch), ahead)  # noqa: E731
-        alone = self.task.island.size == 1
+        alone = self.task.ranks.size == 1
         chosen = hardware.decide(self.config, self.device, before, trial if alone else lambda: False)
         self.arithmetic = chosen["precision"]
         if chosen["compile"]:
@@ -111,9 +110,9 @@ class Steps:
             one.step(config.lr * learning_rate(config, state.step))
         self._forget_gradients()
         state.step += 1
-        present = [islands.local(parameter.detach()) for parameter in state.parameters]
+        present = [sharding.local(parameter.detach()) for parameter in state.parameters]
         torch._foreach_lerp_(state.ema, present, 1 - ema_decay(config, state.step))
-        return Taken(losses, t, islands.whole(norm))
+        return Taken(losses, t, sharding.whole(norm))
 
     def _forget_gradients(self) -> None:
         for parameter in self.state.parameters:
@@ -132,18 +131,18 @@ class Steps:
             shift=self.config.time_shift,
             pairs=task.pairs,
         )
-        own = task.island.rows(size)
+        own = task.ranks.rows(size)
         most = self.config.micro_batch or max(1, own.stop - own.start)
         starts = range(own.start, own.stop, most)
         found = []
         for start in starts:
             rows = slice(start, min(start + most, own.stop))
             part, part_drawn = to_device(batch, rows, self.device), self._draws_of(drawn, rows)
-            with islands.synchronise(self.network, start == starts[-1]):
+            with sharding.synchronise(self.network, start == starts[-1]):
                 with devices.autocast(self.arithmetic, self.device):
                     losses = task.loss(self.network, part, part_drawn)
-                # Processes average their gradients, hence the size of the island.
-                torch.autograd.backward(losses.sum() * (task.island.size / size))
+                # Processes average their gradients, hence their number.
+                torch.autograd.backward(losses.sum() * (task.ranks.size / size))
             found.append(losses.detach())
         return torch.cat(found) if len(found) > 1 else found[0], drawn.t[own]
 
@@ -155,14 +154,14 @@ def train(task: Task, device: torch.device) -> states.TrainingState:
     """Train to the last step, from wherever an earlier call stopped."""
     steps = Steps(task, device)
     keeper = states.Keeper(
-        task.stage.path / "state", task.config, task.island, background=device.type != "cpu"
+        task.stage.path / "state", task.config, task.ranks, background=device.type != "cpu"
     )
     if task.start is not None:
         task.start(steps.state)
     keeper.resume(steps.state)
     with contextlib.ExitStack() as stack:
         metrics = None
-        if task.island.first:
+        if task.ranks.first:
             metrics = stack.enter_context(
                 contextlib.closing(Metrics(task.stage.path / "metrics.jsonl", steps.state.step))
             )
@@ -187,7 +186,7 @@ def _run(
             keeper.remember(steps.settle(keeper.decisions(), batch))
         window.add(steps.take(batch))
         last = state.step == task.last
-        stop = _asked(stopping, task.island, state.step, steps.device)
+        stop = _asked(stopping, task.ranks, state.step, steps.device)
         if state.step % config.log_every == 0 or last:
             window.log(task, state.step, metrics)
         if state.step % config.save_every == 0 or last or stop:
@@ -199,11 +198,11 @@ def _run(
     keeper.wait()
 
 
-def _asked(stopping: Callable[[], bool], island: Island, step: int, device: torch.device) -> bool:
-    """Whether to stop now; the processes of an island stop at the same step."""
-    if island.size == 1:
+def _asked(stopping: Callable[[], bool], ranks: Ranks, step: int, device: torch.device) -> bool:
+    """Whether to stop now; all ranks stop at the same step."""
+    if ranks.size == 1:
         return stopping()
-    return step % ASK_OTHERS_EVERY == 0 and island.any(stopping(), device)
+    return step % ASK_OTHERS_EVERY == 0 and ranks.any(stopping(), device)
 
 
 def to_device(batch: Batch, rows: slice, device: torch.device) -> Batch:
@@ -259,13 +258,13 @@ class Window:
         )
         totals = [taken.losses.sum() for taken in self.taken]
         finite = norms.isfinite() & (torch.stack(totals).cpu().isfinite() if totals else True)
-        if task.island.any(not bool(finite.all()), norms.device if not totals else totals[0].device):
+        if task.ranks.any(not bool(finite.all()), norms.device if not totals else totals[0].device):
             raise TrainingError(self._what_is_wrong(task, finite, norms))
 
     def _what_is_wrong(self, task: Task, finite: Tensor, norms: Tensor) -> str:
         advice = f"lower the learning rate ({task.config.lr:g}) and run again with --start-over"
         if bool(finite.all()):
-            return f"{task.name}: the loss of another process of this island is not finite; {advice}"
+            return f"{task.name}: the loss of another rank is not finite; {advice}"
         at = int(finite.logical_not().nonzero()[0])
         taken = self.taken[at]
         bad = taken.losses.isfinite().logical_not().cpu()
@@ -295,10 +294,10 @@ class Window:
 
     def _gathered(self, task: Task) -> tuple[Tensor, Tensor]:
         """All losses of the window and their times, of all processes, on the CPU."""
-        island, batch = task.island, task.config.batch
-        losses = torch.cat([island.gather(taken.losses.float(), batch) for taken in self.taken])
+        ranks, batch = task.ranks, task.config.batch
+        losses = torch.cat([ranks.gather(taken.losses.float(), batch) for taken in self.taken])
         device = losses.device
-        t = torch.cat([island.gather(taken.t.to(device), batch) for taken in self.taken])
+        t = torch.cat([ranks.gather(taken.t.to(device), batch) for taken in self.taken])
         return losses.cpu(), t.cpu()
 
 

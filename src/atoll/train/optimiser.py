@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from atoll.config import TrainConfig
-from atoll.train import island as islands
+from atoll.train import sharding
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 """Kingma & Ba's, and DiT's."""
@@ -53,10 +53,10 @@ class AdamW:
         counts = [found["step"] for found in remembered]
         torch._foreach_add_(counts, 1)
         torch._fused_adamw_(
-            [islands.local(parameter) for parameter in moved],
-            [islands.local(parameter.grad) for parameter in moved if parameter.grad is not None],
-            [islands.local(found["exp_avg"]) for found in remembered],
-            [islands.local(found["exp_avg_sq"]) for found in remembered],
+            [sharding.local(parameter) for parameter in moved],
+            [sharding.local(parameter.grad) for parameter in moved if parameter.grad is not None],
+            [sharding.local(found["exp_avg"]) for found in remembered],
+            [sharding.local(found["exp_avg_sq"]) for found in remembered],
             [],
             counts,
             lr=lr,

@@ -1,8 +1,8 @@
-"""The student distilled on islands: each takes some steps alone, then their movements are merged.
+"""The student distilled on sites: each takes some steps alone, then their movements are merged.
 
-An island has its own experts and its own clusters, which is all that the labelled expert's target needs. A
-round is files in, files out: from the merged weights each island makes its own, and from all of those the
-next merged ones are made, by the outer step of DiLoCo (arXiv 2311.08105). Islands weigh as much as they have
+A site has its own experts and its own clusters, which is all that the labelled expert's target needs. A
+round is files in, files out: from the merged weights each site makes its own, and from all of those the
+next merged ones are made, by the outer step of DiLoCo (arXiv 2311.08105). Sites weigh as much as they have
 data, since the mean over their samples must be the mean over all samples.
 """
 
@@ -14,13 +14,13 @@ from typing import Any
 from torch import Tensor
 
 from atoll import devices
-from atoll.config import IslandsConfig, NetworkConfig, StudentConfig
+from atoll.config import NetworkConfig, SitesConfig, StudentConfig
 from atoll.data.store import Reader, sealed
 from atoll.errors import ConfigError, RunError, StaleError
 from atoll.models import checkpoint
 from atoll.runs import Run, Stage, replacing
-from atoll.train import island as islands
 from atoll.train import jobs, loop, student
+from atoll.train.ranks import Ranks, joined
 from atoll.train.state import TrainingState
 
 AVERAGE, OPTIMISER, MOMENTUM = "average.safetensors", "optimiser.safetensors", "momentum.safetensors"
@@ -30,22 +30,22 @@ KEPT_ROUNDS = 2
 Tensors = dict[str, Tensor]
 
 
-def settings(run: Run) -> tuple[StudentConfig, IslandsConfig]:
-    """What the recipe says of its student and of the islands that distil it."""
+def settings(run: Run) -> tuple[StudentConfig, SitesConfig]:
+    """What the recipe says of its student and of the sites that distil it."""
     config = student.settings(run)
-    if config.islands is None:
-        raise ConfigError("the recipe has no [student.islands]; add the section, even if nothing is in it")
-    return config, config.islands
+    if config.sites is None:
+        raise ConfigError("the recipe has no [student.sites]; add the section, even if nothing is in it")
+    return config, config.sites
 
 
 def groups(run: Run) -> Sequence[Sequence[int]]:
-    """The clusters of each island."""
+    """The clusters of each site."""
     named = settings(run)[1].clusters
     return [[k] for k in range(run.config.partition.clusters)] if named is None else named
 
 
 def shares(run: Run, known: int = 0) -> list[float]:
-    """The share of each island in all samples, as a cluster that is here says."""
+    """The share of each site in all samples, as a cluster that is here says."""
     priors = student.priors(run, known)
     return [sum(priors[k] for k in group) for group in groups(run)]
 
@@ -57,7 +57,7 @@ def last_round(run: Run) -> int:
 
 
 def folder(run: Run, number: int, name: str) -> Stage:
-    """What one island made in a round, or what was merged from all of them."""
+    """What one site made in a round, or what was merged from all of them."""
     return run.stage("student", "rounds", f"{number:05d}", name)
 
 
@@ -73,18 +73,18 @@ def current_round(run: Run) -> int:
 
 
 class Site:
-    """One island at work, for as many rounds as it is asked for."""
+    """One site at work, for as many rounds as it is asked for."""
 
     def __init__(self, run: Run, index: int) -> None:
         if not 0 <= index < len(groups(run)):
-            raise ConfigError(f"there is no island {index}: this recipe has 0 to {len(groups(run)) - 1}")
+            raise ConfigError(f"there is no site {index}: this recipe has 0 to {len(groups(run)) - 1}")
         self.run, self.index, self.group = run, index, list(groups(run)[index])
         self.config, self.how = settings(run)
         self.clusters = student.clusters_of(run, self.group)
         self.batch = max(1, round(self.config.batch * shares(run, self.group[0])[index]))
 
     def inputs(self, number: int) -> dict[str, Any]:
-        """What this island's part of a round is made from."""
+        """What this site's part of a round is made from."""
         found = student.inputs(self.run, self.clusters, self.group)
         found |= {"inner": self.how.inner, "merged": merged(self.run, number - 1).digest}
         if number:
@@ -92,21 +92,21 @@ class Site:
         return found
 
     def stage(self, number: int) -> Stage:
-        """What this island makes in a round."""
-        return folder(self.run, number, f"island-{self.index:02d}")
+        """What this site makes in a round."""
+        return folder(self.run, number, f"site-{self.index:02d}")
 
     def round(self, number: int) -> Stage:
         """The inner steps of one round."""
         stage, device = self.stage(number), devices.best()
         made_from = self.inputs(number)
-        with sealed(*self.clusters), islands.joined() as island, jobs.alone(stage.path):
-            if island.from_first(lambda: stage.current(made_from)):
+        with sealed(*self.clusters), joined() as ranks, jobs.alone(stage.path):
+            if ranks.from_first(lambda: stage.current(made_from)):
                 return stage
-            task = self._task(number, island)
-            island.from_first(lambda: stage.begin(made_from))
+            task = self._task(number, ranks)
+            ranks.from_first(lambda: stage.begin(made_from))
             state = loop.train(task, device)
             found = dict(state.tensors())
-            island.from_first(lambda: self._hand_in(stage, made_from, found, state.step))
+            ranks.from_first(lambda: self._hand_in(stage, made_from, found, state.step))
         return stage
 
     @functools.cached_property
@@ -122,11 +122,11 @@ class Site:
         teachers = student.teachers_of(self.run, "label", self._blueprint, self.group)
         return student.dense_loss(self._blueprint, teachers)
 
-    def _task(self, number: int, island: islands.Island) -> loop.Task:
+    def _task(self, number: int, ranks: Ranks) -> loop.Task:
         # A trial of compilation would be decided anew in every round, and not always alike.
         compiling = "on" if self.config.compile == "on" else "off"
         return loop.Task(
-            name=f"{student.NAME}/island-{self.index:02d}",
+            name=f"{student.NAME}/site-{self.index:02d}",
             model=self._blueprint.build(),
             loss=self._loss,
             reader=self._reader,
@@ -134,7 +134,7 @@ class Site:
             seed=self.run.config.seed,
             dropout=student.dropout(self.run, self._blueprint),
             stage=self.stage(number),
-            island=island,
+            ranks=ranks,
             start=functools.partial(self._start, number),
             until=min((number + 1) * self.how.inner, self.config.steps),
         )
@@ -157,12 +157,12 @@ class Site:
         shutil.rmtree(stage.path / "state", ignore_errors=True)
 
 
-def island(run: Run, index: int) -> Stage:
-    """One island's part of the round that is due; a no-op if it is handed in already."""
-    site = Site(run, index)
-    _begin(run, site.group[0])
+def site(run: Run, index: int) -> Stage:
+    """One site's part of the round that is due; a no-op if it is handed in already."""
+    own = Site(run, index)
+    _begin(run, own.group[0])
     number = current_round(run)
-    return site.round(number) if number < last_round(run) else run.student
+    return own.round(number) if number < last_round(run) else run.student
 
 
 def merge(run: Run) -> Stage:
@@ -175,7 +175,7 @@ def merge(run: Run) -> Stage:
 
 
 def all_rounds(run: Run, *, start_over: bool = False) -> Stage:
-    """Every round of every island, here, one after the other."""
+    """Every round of every site, here, one after the other."""
     if start_over:
         shutil.rmtree(run.student.path, ignore_errors=True)
     elif run.student.current(_inputs(run)):
@@ -193,17 +193,17 @@ def _inputs(run: Run) -> dict[str, Any]:
     """What the student is made from in all."""
     _, how = settings(run)
     found = student.inputs(run, student.clusters_of(run))
-    return {**found, "islands": {**how.model_dump(mode="json"), "clusters": [list(g) for g in groups(run)]}}
+    return {**found, "sites": {**how.model_dump(mode="json"), "clusters": [list(g) for g in groups(run)]}}
 
 
 def _begin(run: Run, known: int = 0) -> None:
-    """The weights that all islands start from: a function of the recipe, whoever computes them."""
+    """The weights that all sites start from: a function of the recipe, whoever computes them."""
     stage, (config, how) = merged(run, -1), settings(run)
     made_from = {
         "seed": run.config.seed,
         "init": config.init,
         "network": config.model_dump(mode="json", include=set(NetworkConfig.model_fields)),
-        "islands": how.model_dump(mode="json"),
+        "sites": how.model_dump(mode="json"),
     }
     if not stage.begin(made_from):
         return
@@ -219,10 +219,10 @@ def _merge(run: Run, number: int) -> Stage:
     """One outer step."""
     config, how = settings(run)
     stage, before = merged(run, number), merged(run, number - 1)
-    parts = [folder(run, number, f"island-{index:02d}") for index in range(len(groups(run)))]
+    parts = [folder(run, number, f"site-{index:02d}") for index in range(len(groups(run)))]
     away = [part.path.name for part in parts if not part.done]
     if away:
-        raise RunError(f"round {number} waits for {', '.join(away)}; run `atoll student --island` for each")
+        raise RunError(f"round {number} waits for {', '.join(away)}; run `atoll student --site` for each")
     for part in parts:
         if part.record["made_from"]["merged"] != before.digest:
             raise StaleError(f"{part.path} was made from other weights than this round's; delete it")
@@ -249,7 +249,7 @@ def _merge(run: Run, number: int) -> Stage:
 def outer_step(
     weights: Tensors, mean: Tensors, momentum: Tensors | None, lr: float, decay: float
 ) -> tuple[Tensors, Tensors]:
-    """Nesterov's step along the mean movement of the islands (DiLoCo, arXiv 2311.08105, alg. 1)."""
+    """Nesterov's step along the mean movement of the sites (DiLoCo, arXiv 2311.08105, alg. 1)."""
     moved, kept = {}, {}
     for name, value in weights.items():
         gradient = value - mean[name]

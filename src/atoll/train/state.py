@@ -13,9 +13,9 @@ from atoll.config import TrainConfig
 from atoll.errors import AtollError, CorruptError, TrainingError
 from atoll.models.checkpoint import read_tensors, write_tensors
 from atoll.runs import file_digest, read_json, replacing, write_json
-from atoll.train import island as islands
-from atoll.train.island import Island
+from atoll.train import sharding
 from atoll.train.optimiser import Optimiser
+from atoll.train.ranks import Ranks
 
 LATEST = "latest.json"
 DECISIONS = "decisions.json"
@@ -32,37 +32,37 @@ class TrainingState:
         self.step = 0
         self.names = [name for name, _ in model.named_parameters()]
         self.parameters = [parameter for _, parameter in model.named_parameters()]
-        self.ema = [islands.local(parameter.detach()).clone() for parameter in self.parameters]
+        self.ema = [sharding.local(parameter.detach()).clone() for parameter in self.parameters]
         """What is here of the averaged weights."""
 
     def averaged(self) -> dict[str, Tensor]:
         """The averaged weights by name: the ones that sample."""
         triples = zip(self.names, self.ema, self.parameters, strict=True)
-        return {name: islands.whole(average, parameter) for name, average, parameter in triples}
+        return {name: sharding.whole(average, parameter) for name, average, parameter in triples}
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Everything that training needs to go on, by name, one by one: together they may not fit."""
         for name, parameter in zip(self.names, self.parameters, strict=True):
-            yield f"model/{name}", islands.whole(parameter.detach())
+            yield f"model/{name}", sharding.whole(parameter.detach())
         for name, average, parameter in zip(self.names, self.ema, self.parameters, strict=True):
-            yield f"ema/{name}", islands.whole(average, parameter)
+            yield f"ema/{name}", sharding.whole(average, parameter)
         for name, parameter in zip(self.names, self.parameters, strict=True):
             for optimiser in self.optimisers:
                 for key, value in optimiser.state.get(parameter, {}).items():
-                    yield f"optimiser/{key}/{name}", islands.whole(value)
+                    yield f"optimiser/{key}/{name}", sharding.whole(value)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Take everything back."""
         for name, parameter, average in zip(self.names, self.parameters, self.ema, strict=True):
-            for target, kind in ((islands.local(parameter.detach()), "model"), (average, "ema")):
-                target.copy_(islands.local(islands.part_of(tensors[f"{kind}/{name}"], parameter)))
+            for target, kind in ((sharding.local(parameter.detach()), "model"), (average, "ema")):
+                target.copy_(sharding.local(sharding.part_of(tensors[f"{kind}/{name}"], parameter)))
         owners = {id(value): one for one in self.optimisers for value in one.parameters}
         marker, index = "optimiser/", dict(zip(self.names, self.parameters, strict=True))
         for key, value in tensors.items():
             if key.startswith(marker):
                 field, name = key.removeprefix(marker).split("/", 1)
                 parameter = index[name]
-                part = islands.part_of(value, parameter).to(parameter.device)
+                part = sharding.part_of(value, parameter).to(parameter.device)
                 owners[id(parameter)].state[parameter][field] = part
 
 
@@ -73,10 +73,8 @@ class Keeper:
     steps go on; the next save, and the end, wait for it.
     """
 
-    def __init__(
-        self, folder: Path, config: TrainConfig, island: Island, *, background: bool = False
-    ) -> None:
-        self.folder, self.config, self.island = folder, config, island
+    def __init__(self, folder: Path, config: TrainConfig, ranks: Ranks, *, background: bool = False) -> None:
+        self.folder, self.config, self.ranks = folder, config, ranks
         self._background = background
         self._thread: threading.Thread | None = None
         self._problem: AtollError | None = None
@@ -86,9 +84,9 @@ class Keeper:
         self.wait()
         here: dict[str, Tensor] = {}
         for name, value in state.tensors():  # every process takes part, the first one keeps
-            if self.island.first:
+            if self.ranks.first:
                 here[name] = value.detach().to("cpu", copy=self._background)
-        if not self.island.first:
+        if not self.ranks.first:
             return
         if not self._background:
             self._write(state.step, here)
@@ -155,7 +153,7 @@ class Keeper:
         entries = self._entries()
         if not entries:
             return
-        entry = self.island.from_first(lambda: self._newest_whole(entries))
+        entry = self.ranks.from_first(lambda: self._newest_whole(entries))
         state.restore(read_tensors(self.folder / entry["file"]))
         state.step = entry["step"]
 
@@ -176,7 +174,7 @@ class Keeper:
 
     def remember(self, decisions: dict[str, Any]) -> None:
         """Take later steps in the same way."""
-        if self.island.first and decisions != self.decisions():
+        if self.ranks.first and decisions != self.decisions():
             write_json(self.folder / DECISIONS, decisions)
 
 

@@ -20,7 +20,7 @@ from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.roster import Roster
 from atoll.train import drawn as drawing
 from atoll.train import jobs, loop
-from atoll.train.island import Island
+from atoll.train.ranks import Ranks
 from atoll.train.teaching import Lesson, Teachers
 
 NAME = "student"
@@ -101,7 +101,7 @@ def teacher_inputs(run: Run, who: Teacher, indices: Sequence[int] | None = None)
 
 
 def _task(
-    run: Run, stage: Stage, clusters: list[Stage], config: StudentConfig, island: Island
+    run: Run, stage: Stage, clusters: list[Stage], config: StudentConfig, ranks: Ranks
 ) -> tuple[loop.Task, checkpoint.Blueprint]:
     reader = Reader(clusters, config.batch, run.config.seed)
     blueprint = jobs.blueprint_of(run, config, reader)
@@ -116,7 +116,7 @@ def _task(
         seed=run.config.seed,
         dropout=dropout(run, blueprint),
         stage=stage,
-        island=island,
+        ranks=ranks,
     )
     return task, blueprint
 

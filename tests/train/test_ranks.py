@@ -10,30 +10,29 @@ import torch
 from atoll.errors import AtollError
 from atoll.models.checkpoint import read_tensors
 from atoll.runs import read_lines
-from atoll.train import island as islands
 from atoll.train import jobs
-from atoll.train.island import Island
+from atoll.train.ranks import Ranks, joined
 from tests.train.test_loop import states
 
-SCRIPT = Path(__file__).parent / "script_island.py"
+SCRIPT = Path(__file__).parent / "script_ranks.py"
 
 
 def test_the_rows_of_all_processes_are_the_batch():
     for batch in (1, 2, 7, 16):
         for size in (1, 2, 3):
-            rows = [list(range(batch))[Island(rank, size).rows(batch)] for rank in range(size)]
+            rows = [list(range(batch))[Ranks(rank, size).rows(batch)] for rank in range(size)]
             assert [row for part in rows for row in part] == list(range(batch))
 
 
 def test_one_process_alone_needs_no_others(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with islands.joined() as island:
-        assert island == Island(0, 1)
-    assert island.from_first(lambda: 5) == 5
+    with joined() as ranks:
+        assert ranks == Ranks(0, 1)
+    assert ranks.from_first(lambda: 5) == 5
     with pytest.raises(AtollError, match="mistake"):
-        island.from_first(_mistake)
-    assert island.any(True, torch.device("cpu"))
-    assert torch.equal(island.gather(torch.arange(3), 3), torch.arange(3))
+        ranks.from_first(_mistake)
+    assert ranks.any(True, torch.device("cpu"))
+    assert torch.equal(ranks.gather(torch.arange(3), 3), torch.arange(3))
 
 
 def _mistake():
@@ -99,7 +98,7 @@ def test_two_processes_with_half_the_batch_are_one(prepared):
 
 
 @pytest.mark.slow
-def test_an_island_goes_on_where_one_process_stopped(prepared):
+def test_ranks_go_on_where_one_process_stopped(prepared):
     """The state does not know how many wrote it."""
     from tests.train.test_loop import stop_at
 

@@ -1,4 +1,4 @@
-"""One process of an island: train expert 0 of the given run, as torchrun's environment says."""
+"""One rank: train expert 0 of the given run, as torchrun's environment says."""
 
 import sys
 from pathlib import Path

@@ -1,0 +1,78 @@
+"""How a network lies over the ranks of a job: as it is, a copy in each, or a share of it in each."""
+
+import contextlib
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from atoll.config import TrainConfig
+from atoll.train.ranks import Ranks
+
+BYTES_PER_PARAMETER = 20
+"""Weights, their average, gradients and two moments, in float32."""
+
+
+def spread(model: nn.Module, config: TrainConfig, ranks: Ranks, device: torch.device) -> nn.Module:
+    """The network as these ranks train it: as it is, a copy in each process, or a share of it in each."""
+    if ranks.size == 1:
+        return model
+    if config.parallel == "fsdp" or (config.parallel == "auto" and not _fits(model, device)):
+        from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - a second that most jobs need not pay
+
+        trunk = getattr(model, "trunk", None)
+        for block in trunk.blocks if trunk is not None else []:
+            fully_shard(block)
+        fully_shard(model)
+        return model
+    return DistributedDataParallel(model)
+
+
+def _fits(model: nn.Module, device: torch.device) -> bool:
+    """Whether a whole copy leaves a third of the device to activations."""
+    if device.type != "cuda":
+        return True
+    total = torch.cuda.get_device_properties(device).total_memory
+    return sum(value.numel() for value in model.parameters()) * BYTES_PER_PARAMETER < total * 2 / 3
+
+
+def synchronise(model: nn.Module, last: bool) -> contextlib.AbstractContextManager[None]:
+    """Exchange gradients after this part of the batch only if it is the last one."""
+    if isinstance(model, DistributedDataParallel) and not last:
+        return model.no_sync()
+    return contextlib.nullcontext()
+
+
+def _is_spread(value: Tensor | None) -> bool:
+    """Whether this is a DTensor, without importing what that is."""
+    return hasattr(value, "placements")
+
+
+def local(value: Tensor) -> Tensor:
+    """The part of a tensor that is here."""
+    return cast(Tensor, cast(Any, value).to_local()) if _is_spread(value) else value
+
+
+def whole(value: Tensor, like: Tensor | None = None) -> Tensor:
+    """All of a tensor; of a local part if `like` says how it is spread. All processes must ask together."""
+    if _is_spread(value):
+        return cast(Tensor, cast(Any, value).full_tensor())
+    if _is_spread(like) and value.ndim:
+        from torch.distributed.tensor import DTensor  # noqa: PLC0415 - see spread
+
+        how = cast(Any, like)
+        return DTensor.from_local(
+            value, how.device_mesh, how.placements, shape=how.shape, stride=how.stride()
+        ).full_tensor()
+    return value
+
+
+def part_of(value: Tensor, like: Tensor) -> Tensor:
+    """The inverse of `whole`: the part that belongs here, spread as `like` is."""
+    if _is_spread(like) and value.ndim:
+        from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415 - see spread
+
+        how = cast(Any, like)
+        return distribute_tensor(value.to(like.device), how.device_mesh, how.placements)
+    return value
