@@ -1,6 +1,15 @@
 """A run on disk: where things live, what is done, metrics as lines."""
 
-from atoll.runs.files import append_line, digest, file_digest, read_json, read_lines, replacing, write_json
+from atoll.runs.files import (
+    append_line,
+    digest,
+    file_digest,
+    read_json,
+    read_lines,
+    replacing,
+    safe_name,
+    write_json,
+)
 from atoll.runs.metrics import Metrics
 from atoll.runs.run import RECIPE, RESOLVED, Run, runs_folder
 from atoll.runs.stage import DONE, STARTED, Stage
@@ -20,5 +29,6 @@ __all__ = [
     "read_lines",
     "replacing",
     "runs_folder",
+    "safe_name",
     "write_json",
 ]

@@ -10,6 +10,27 @@ from typing import Any
 
 from atoll.errors import CorruptError, RunError
 
+LONGEST = 200
+"""Characters of a file's name in a record, with its folders."""
+
+
+def safe_name(name: object) -> str:
+    """A file's name in a record, as it is: relative, with `/` between folders, nothing hidden, no way out.
+
+    Records come from stores and strangers, and what they name is written to and read from by that name.
+    """
+    if not isinstance(name, str) or not name:
+        raise CorruptError(
+            f"a record names a file {name!r:.60}; a file has a name, such as weights.safetensors"
+        )
+    if len(name) > LONGEST or not name.isprintable() or any(character in name for character in '\\:*?"<>|'):
+        raise CorruptError(f"a record names a file {name!r:.60}, which is no portable name; do not trust it")
+    if any(part.startswith(".") or not part or part != part.strip() for part in name.split("/")):
+        raise CorruptError(
+            f"a record names a file {name!r:.60}, which is hidden or elsewhere; do not trust it"
+        )
+    return name
+
 
 def digest(value: Any) -> str:
     """A hash of any JSON value that does not depend on the order of its keys."""
