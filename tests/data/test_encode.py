@@ -22,6 +22,7 @@ from atoll.data.encode import prepare, statistics
 from atoll.data.parts import Facts
 from atoll.data.sources import open_source
 from atoll.errors import DataError, RunError, StaleError
+from atoll.runs.locks import alone
 from tests.data.conftest import MakeRun, encoded, picture, pixels
 
 
@@ -61,7 +62,7 @@ def test_pieces_written_anywhere_in_any_order_make_the_same_stage(tmp_path: Path
     here, there = (make_run(tmp_path / "set.npz", data={"part": 4}, name=name) for name in ("here", "there"))
     prepare(here)
     source = open_source(there.config.data)
-    there.data.begin(encode.inputs(there.config, source))
+    encode.begin(there, source)
     encoder = encode.Encoder(there.config.encode, source.kind)
     for piece in (2, 0, 2, 1):
         encode.write_piece(source, piece, 4, encoder, there.data)
@@ -101,11 +102,40 @@ def test_broken_samples_are_counted_and_named(tmp_path: Path, make_run: MakeRun)
     assert [line["name"] for line in lines] == ["000.png", "001.png"]
 
 
-def test_too_many_broken_samples_stop_and_leave_nothing(tmp_path: Path, make_run: MakeRun) -> None:
-    run = make_run(folder_of_images(tmp_path / "images", 20, broken=3), data={"max_skipped": 0.1})
+def test_too_many_broken_samples_stop_and_what_is_finished_stays(tmp_path: Path, make_run: MakeRun) -> None:
+    folder, settings = folder_of_images(tmp_path / "images", 20, broken=3), {"part": 7}
+    run = make_run(folder, data={"max_skipped": 0.1, **settings})
     with pytest.raises(
-        DataError, match=r"3 of 20 samples cannot be read, first 000.png \(not a readable picture"
+        DataError, match=r"3 of 7 samples cannot be read, first 000.png \(not a readable picture"
     ):
+        prepare(run)
+    written = {path: path.stat().st_mtime_ns for path in run.data.path.glob("part-*")}
+    assert len(written) == 1
+    assert prepare(make_run(folder, data={"max_skipped": 0.2, **settings})).contents["rows"] == 17
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+
+
+def test_after_a_repair_only_the_repaired_piece_is_read_again(tmp_path: Path, make_run: MakeRun) -> None:
+    folder = folder_of_images(tmp_path / "images", 20)
+    good = (folder / "016.png").read_bytes()
+    (folder / "016.png").write_bytes(b"broken")
+    run = make_run(folder, data={"part": 7, "max_skipped": 0.0})
+    with pytest.raises(DataError, match="1 of 20 samples cannot be read, first 016.png"):
+        prepare(run)
+    written = {path: path.stat().st_mtime_ns for path in sorted(run.data.path.glob("part-*"))}
+    assert len(written) == 3
+    (folder / "016.png").write_bytes(good)
+    assert prepare(run).contents["rows"] == 20
+    changed = [path.name for path, time in written.items() if path.stat().st_mtime_ns != time]
+    assert changed == ["part-00002-000.parquet"]
+    whole = make_run(folder, data={"part": 7, "max_skipped": 0.0}, name="whole")
+    prepare(whole)
+    assert contents_of(run.data.path) == contents_of(whole.data.path)
+
+
+def test_a_mistake_before_the_first_part_leaves_nothing(make_run: MakeRun, npz: Any) -> None:
+    run = make_run(npz(), encode={"device": "nowhere", "autoencoder": "some/thing"})
+    with pytest.raises(DataError):
         prepare(run)
     assert not run.data.path.exists()
 
@@ -123,8 +153,11 @@ def test_samples_of_different_sizes_are_told(tmp_path: Path, make_run: MakeRun, 
     run = make_run(tmp_path / "images", data={"part": part})
     with pytest.raises(DataError, match="set data.size"):
         prepare(run)
-    assert not run.data.path.exists()
-    assert prepare(make_run(tmp_path / "images", data={"size": 8})).contents["rows"] == 3
+    assert run.data.path.exists() == (
+        part == 2
+    )  # where a part was finished, it stays until it is thrown away
+    changed = make_run(tmp_path / "images", data={"size": 8, "part": part})
+    assert prepare(changed, start_over=part == 2).contents["rows"] == 3
 
 
 @pytest.mark.parametrize(("what", "rows"), [("keep", 12), ("drop", 8)])
@@ -170,6 +203,7 @@ def test_a_full_disk_is_told_and_what_is_whole_is_kept(
     assert sorted(path.name for path in run.data.path.iterdir()) == [
         "features-00000-000.npy",
         "part-00000-000.parquet",
+        "pieces.json",
         "started.json",
     ]
     assert prepare(run).contents["rows"] == 12
@@ -177,7 +211,7 @@ def test_a_full_disk_is_told_and_what_is_whole_is_kept(
 
 def test_two_processes_do_not_write_the_same_stage(make_run: MakeRun, npz: Any) -> None:
     run = make_run(npz())
-    with encode.alone(run.data), pytest.raises(RunError, match="is being written by another process"):
+    with alone(run.data.path), pytest.raises(RunError, match="is being written by another process"):
         prepare(run)
     prepare(run)
 

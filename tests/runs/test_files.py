@@ -64,3 +64,16 @@ def test_whatever_passes_stays_inside_on_any_system(name):
         assert ".." not in inside.parts
         assert len(inside.relative_to(kind(root)).parts) == name.count("/") + 1
     assert Path(os.path.normpath(Path("/x") / name)).is_relative_to("/x")
+
+
+def test_two_processes_of_one_number_do_not_share_a_temporary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 7)  # as in two containers
+    path = tmp_path / "x"
+    with runs.replacing(path) as one, runs.replacing(path) as two:
+        assert one != two
+        one.write_text("one")
+        two.write_text("two")
+    assert path.read_text() == "one"  # the outer is the last
+    assert [file.name for file in tmp_path.iterdir()] == ["x"]

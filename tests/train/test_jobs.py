@@ -9,6 +9,7 @@ from atoll.flow import draws
 from atoll.models import checkpoint, conditions
 from atoll.models import expert as expert_room
 from atoll.runs import read_json, read_lines
+from atoll.runs.locks import alone
 from atoll.sampling.sample import load_ensemble
 from atoll.train import jobs, loop
 
@@ -116,7 +117,7 @@ def test_a_flipped_byte_in_a_cluster_is_found(prepared):
 
 def test_two_processes_do_not_train_the_same_expert(prepared):
     run = prepared()
-    with jobs.alone(run.expert(0).path), pytest.raises(RunError, match="another process"):
+    with alone(run.expert(0).path), pytest.raises(RunError, match="another process"):
         jobs.expert(run, 0)
     jobs.expert(run, 0)
 

@@ -1,12 +1,11 @@
 """Samples packed many to a file: Parquet, WebDataset tars, datasets of the Hub."""
 
+import contextlib
 import io
 import json
-import tarfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from atoll.config import DataConfig
-from atoll.data import pictures
+from atoll.data import pictures, tars
 from atoll.data.borrowed import require
+from atoll.data.reading import Stream, file_state
 from atoll.data.samples import (
     CAPTION_FIELDS,
     LABEL_FIELDS,
@@ -31,8 +31,6 @@ from atoll.errors import DataError
 
 PEEK = 16
 """So many samples are tried for one that shows what the source holds."""
-MAX_MEMBER = 2**30
-"""Files in a tar that are larger than this are skipped unread."""
 
 
 class Columns:
@@ -132,6 +130,10 @@ class ParquetSource:
         """Into how many pieces the source falls."""
         return len(self.files)
 
+    def piece_identity(self, piece: int) -> str:
+        """What changes when the samples of one piece do."""
+        return file_state([self.files[piece]])
+
     def read(self, piece: int, start: int = 0) -> Iterator[Sample | Skipped]:
         """The samples of one piece, beginning at position `start` of it."""
         for record, row in self._records(piece, start):
@@ -169,69 +171,62 @@ class TarSource:
     """WebDataset tars: files that share a name up to the first dot are one sample; every tar is a piece."""
 
     class_names: tuple[str, ...] = ()
-    rows: int | None = None
 
     def __init__(self, files: Sequence[Path], config: DataConfig, identity: str) -> None:
         self.files, self.identity, self.config = list(files), identity, config
-        first = next((record for file in files for _, record in self._records(file, 0) if record), None)
-        if first is None:
+        self.tars = [tars.Tar(file) for file in files]
+        promised = [tar.expected for tar in self.tars]
+        self.rows: int | None = None if None in promised else sum(count or 0 for count in promised)
+        examples = list(islice(self._examples(), PEEK))
+        if not examples:
             raise DataError(f"{files[0]} holds no samples; give tars with jpg, png, webp or npy files")
-        self.shaper = Shaper(config, self._examples(), str(files[0]))
+        self.shaper = Shaper(config, examples, str(files[0]))
         self.kind = self.shaper.kind
 
     def _examples(self) -> Iterator[Callable[[], Any]]:
-        records = (record for file in self.files for _, record in self._records(file, 0))
-        for record in islice(records, PEEK):
-            yield partial(tar_value, record, self.config)
+        for tar in self.tars:
+            with Stream(tar.path) as stream:
+                for item in tar.items(stream):
+                    if isinstance(item, tars.Record) and not item.torn:
+                        with contextlib.suppress(pictures.PictureError):
+                            yield partial(tar_value, tars.contents(stream, item), self.config)
 
     @property
     def pieces(self) -> int:
         """Into how many pieces the source falls."""
         return len(self.files)
 
+    def piece_identity(self, piece: int) -> str:
+        """What changes when the samples of one piece do."""
+        return file_state([self.files[piece]])
+
     def read(self, piece: int, start: int = 0) -> Iterator[Sample | Skipped]:
         """The samples of one piece, beginning at position `start` of it."""
-        for key, record in self._records(self.files[piece], start):
-            name = f"{self.files[piece].name}/{key}"
-            if record is None:
-                yield Skipped(name, "the archive is broken here, what follows is lost")
-                continue
-            try:
-                values = self.shaper.values(tar_value(record, self.config))
-            except pictures.PictureError as error:
-                yield Skipped(name, str(error))
-            else:
-                yield Sample(name, values, *tar_said(record, self.config))
+        tar, position, key = self.tars[piece], 0, "(start)"
+        with Stream(tar.path) as stream:
+            for item in tar.items(stream):
+                if isinstance(item, tars.Lost):
+                    for number in range(max(0, start - position), item.count):
+                        name = f"{tar.path.name}/(lost {number + 1} of {item.count} after {key})"
+                        yield Skipped(name, item.reason, item.unknown)
+                    position += item.count
+                    continue
+                key = item.key
+                if position >= start:
+                    yield self._sample(stream, item, f"{tar.path.name}/{key}")
+                position += 1
 
-    def _records(self, path: Path, start: int) -> Iterator[tuple[str, dict[str, bytes] | None]]:
-        """(key, ending → bytes) of each sample; a broken archive ends with (key, None)."""
-        key = "(start)"
+    def _sample(self, stream: Stream, record: tars.Record, name: str) -> Sample | Skipped:
         try:
-            with tarfile.open(path, "r:*") as tar:
-                files = (member for member in tar if member.isfile() and not _hidden(member.name))
-                for number, (key, members) in enumerate(
-                    groupby(files, lambda member: split_name(member.name)[0])
-                ):
-                    if number < start:
-                        for _ in members:
-                            pass
-                    else:
-                        yield key, {split_name(member.name)[1]: _contents(tar, member) for member in members}
-        except (tarfile.TarError, EOFError, OSError, zlib.error):
-            yield key, None
+            files = tars.contents(stream, record)
+            values = self.shaper.values(tar_value(files, self.config))
+        except pictures.PictureError as error:
+            return Skipped(name, str(error))
+        return Sample(name, values, *tar_said(files, self.config))
 
 
-def split_name(name: str) -> tuple[str, str]:
-    """`a/b.seg.png` as key `a/b` and ending `seg.png`, as WebDataset does."""
-    folder, slash, base = name.rpartition("/")
-    stem, _, ending = base.partition(".")
-    return folder + slash + stem, ending.lower()
-
-
-def tar_value(record: Mapping[str, bytes] | None, config: DataConfig) -> Any:
+def tar_value(record: Mapping[str, bytes], config: DataConfig) -> Any:
     """The sample of a record: bytes of a picture, or an array."""
-    if record is None:
-        raise pictures.PictureError("there is no sample")
     field = choose_ending(record, config.sample_field, SAMPLE_FIELDS)
     if field is None:
         raise pictures.PictureError(f"no picture among {', '.join(sorted(record))}")
@@ -265,18 +260,6 @@ def tar_said(record: Mapping[str, bytes], config: DataConfig) -> tuple[str | Non
 def choose_ending(record: Mapping[str, Any], asked: str | None, usual: Sequence[str]) -> str | None:
     """Which of a record's fields to take; records may differ, so a missing one is no mistake."""
     return next((name for name in ((asked,) if asked is not None else usual) if name in record), None)
-
-
-def _hidden(name: str) -> bool:
-    return any(part.startswith((".", "__")) and part != "." for part in name.split("/"))
-
-
-def _contents(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = tar.extractfile(member) if member.size <= MAX_MEMBER else None
-    contents = file.read() if file is not None else b""
-    if file is not None and len(contents) != member.size:
-        raise tarfile.ReadError("unexpected end of data")
-    return contents
 
 
 class HubSource:
@@ -314,6 +297,10 @@ class HubSource:
     def pieces(self) -> int:
         """Into how many pieces the source falls."""
         return int(self.stream.num_shards)
+
+    def piece_identity(self, piece: int) -> str:
+        """What changes when the samples of one piece do."""
+        return self.identity
 
     def read(self, piece: int, start: int = 0) -> Iterator[Sample | Skipped]:
         """The samples of one piece, beginning at position `start` of it."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import functools
 import itertools
 import json
@@ -34,12 +33,15 @@ from atoll.data.samples import Kind, Sample, Skipped, Source
 from atoll.data.sources import find_files, identity_of_files, open_source
 from atoll.data.store import group_rows
 from atoll.data.values import fit_preview
-from atoll.errors import DataError, RunError
-from atoll.runs import Run, Stage, digest, replacing
+from atoll.errors import DataError
+from atoll.runs import STARTED, Run, Stage, digest, read_json, replacing, write_json
+from atoll.runs.locks import alone
 
 Progress = Callable[[str, int, int], None]
 Item = TypeVar("Item")
 SKIPPED = "skipped.jsonl"
+PIECES = "pieces.json"
+"""Of which pieces the parts of an unfinished stage are."""
 PREVIEWED = 64
 """Samples of each batch that the preview of latents is fitted to."""
 MAX_CLASSES = 100_000
@@ -52,38 +54,49 @@ def prepare(run: Run, *, start_over: bool = False, progress: Progress | None = N
     stage = run.data
     source = open_source(run.config.data)
     made_from = inputs(run.config, source)
-    with alone(stage):
-        if not stage.begin(made_from, start_over):
+    with alone(stage.path):
+        if not begin(run, source, start_over=start_over):
             return stage
         remove_partial(stage.path)
         with told_in_one_line(stage):
             parts = list(write_parts(source, run.config, stage, progress))
             contents, files = _finish(source, run.config, stage, parts)
             stage.finish(made_from, files, contents)
+            (stage.path / PIECES).unlink(missing_ok=True)
     return stage
 
 
-@contextlib.contextmanager
-def alone(stage: Stage) -> Iterator[None]:
-    """Keep a second process from writing the same stage; the lock goes with the process, however it ends."""
-    stage.path.parent.mkdir(parents=True, exist_ok=True)
-    with (stage.path.parent / f".{stage.path.name}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RunError(
-                f"{stage.path} is being written by another process; wait for it or stop it"
-            ) from None
-        yield
+def begin(run: Run, source: Source, *, start_over: bool = False) -> bool:
+    """Open `data/` for a source; of one that has changed since, the parts of unchanged pieces stay."""
+    stage, made_from = run.data, inputs(run.config, source)
+    pieces = [source.piece_identity(piece) for piece in range(source.pieces)]
+    if not start_over and not stage.done and (stage.path / PIECES).is_file():
+        before = read_json(stage.path / STARTED)["made_from"]
+        if before != made_from and {**before, "source": made_from["source"]} == made_from:
+            _forget_changed(stage, read_json(stage.path / PIECES), pieces)
+            write_json(stage.path / STARTED, {"made_from": made_from})
+    if not stage.begin(made_from, start_over):
+        return False
+    write_json(stage.path / PIECES, pieces)
+    return True
+
+
+def _forget_changed(stage: Stage, before: Sequence[str], after: Sequence[str]) -> None:
+    """Remove the parts of pieces that are others than they were."""
+    for piece, identity in enumerate(before):
+        if piece >= len(after) or after[piece] != identity:
+            for path in stage.path.glob(f"*-{piece:05d}-*"):
+                path.unlink()
 
 
 @contextlib.contextmanager
 def told_in_one_line(stage: Stage) -> Iterator[None]:
-    """A mistake in the data leaves nothing behind; a full disk leaves what can be resumed."""
+    """Whatever goes wrong, finished parts stay and the next call goes on from them; half a stage does not."""
     try:
         yield
     except DataError:
-        shutil.rmtree(stage.path, ignore_errors=True)
+        if not any(stage.path.rglob("*.parquet")):
+            shutil.rmtree(stage.path, ignore_errors=True)
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -136,7 +149,9 @@ def write_parts(
             facts = read_facts(path)
             total.rows, total.skipped = total.rows + facts.rows, total.skipped + facts.skipped
             total.skipped_names += facts.skipped_names[: 1 - len(total.skipped_names)]
+            total.unknown += facts.unknown[: 1 - len(total.unknown)]
             check_skipped(total, config.data.max_skipped, source.rows or max(total.rows, EARLY))
+            check_same_shape(total, facts)
             tell()
             yield path.name
             if facts.rows + facts.skipped < rows:
@@ -205,8 +220,22 @@ def _take(items: Iterator[Item], size: int) -> list[Item]:
     return list(itertools.islice(items, size))
 
 
+def check_same_shape(total: Facts, facts: Facts) -> None:
+    """Stop as soon as a part has samples of another shape than those before it."""
+    if facts.rows:
+        total.shape, total.dtype = total.shape or facts.shape, total.dtype or facts.dtype
+        if (facts.shape, facts.dtype) != (total.shape, total.dtype):
+            raise DataError("samples have different shapes; set data.size, and data.channels if need be")
+
+
 def check_skipped(total: Facts, share: float, expected: int) -> None:
     """Stop as soon as more samples cannot be read than may be among those that are expected."""
+    if total.unknown and share < 1:
+        lost = total.unknown[0]
+        raise DataError(
+            f"{lost['name']}: {lost['reason']}, and how many samples are missing nobody knows; get it again, "
+            "or take what is there by data.max_skipped = 1"
+        )
     if total.skipped > share * expected:
         first = total.skipped_names[0]
         raise DataError(
@@ -265,8 +294,6 @@ def _finish(
     paths = [stage.path / part for part in parts]
     facts = [read_facts(path) for path in paths]
     first = next(fact for fact in facts if fact.rows)
-    if any((fact.shape, fact.dtype) != (first.shape, first.dtype) for fact in facts if fact.rows):
-        raise DataError("samples have different shapes; set data.size, and data.channels if need be")
     assert first.shape is not None
     assert first.dtype is not None
     skipped = [item for fact in facts for item in fact.skipped_names]

@@ -15,7 +15,7 @@ from PIL import Image
 
 from atoll.config import PartitionConfig
 from atoll.data import kmeans, pictures
-from atoll.data.encode import Progress, alone, told_in_one_line
+from atoll.data.encode import Progress, told_in_one_line
 from atoll.data.parts import Parts, remove_partial
 from atoll.data.rules import (
     PER_CENTRE,
@@ -34,6 +34,7 @@ from atoll.data.store import TEXT_COLUMNS, open_parquet, write_cluster_file
 from atoll.data.values import standardise, to_pixels
 from atoll.errors import DataError
 from atoll.runs import Run, Stage, digest, file_digest, read_json, replacing, write_json
+from atoll.runs.locks import alone
 
 UNIT_BYTES, UNIT_ROWS = 256 * 2**20, 65_536
 """How much is gathered in memory at once to be written cluster by cluster."""
@@ -48,7 +49,7 @@ def partition(run: Run, *, start_over: bool = False, progress: Progress | None =
     """Assign every sample of `data/` to a cluster, and write each cluster as a folder that stands alone."""
     stage = run.partition
     made_from = inputs(run)
-    with alone(stage):
+    with alone(stage.path):
         if not stage.begin(made_from, start_over):
             return stage
         remove_partial(stage.path)

@@ -45,6 +45,8 @@ class Facts:
     dtype: str | None = None
     skipped: int = 0
     skipped_names: list[dict[str, str]] = field(default_factory=list)
+    unknown: list[dict[str, str]] = field(default_factory=list)
+    """Skipped samples with which more are lost than can be counted."""
     labels: list[str] = field(default_factory=list)
     sums: list[float] | None = None
     """Per channel, as the next: with `values_per_channel` they give mean and standard deviation."""
@@ -56,6 +58,8 @@ class Facts:
     def skip(self, item: Skipped) -> None:
         """Count a sample that could not be used."""
         self.skipped += 1
+        if item.unknown:
+            self.unknown.append({"name": item.name, "reason": item.reason})
         if len(self.skipped_names) < KEPT_SKIPPED:
             self.skipped_names.append({"name": item.name, "reason": item.reason})
 

@@ -59,6 +59,8 @@ class Skipped:
 
     name: str
     reason: str
+    unknown: bool = False
+    """Whether more samples than can be counted are lost with it."""
 
 
 class Source(Protocol):
@@ -78,6 +80,10 @@ class Source(Protocol):
     @property
     def identity(self) -> str:
         """A digest that changes when the samples do."""
+        ...
+
+    def piece_identity(self, piece: int) -> str:
+        """What changes when the samples of one piece do."""
         ...
 
     def read(self, piece: int, start: int = 0) -> Iterator[Sample | Skipped]:

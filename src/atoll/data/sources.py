@@ -16,6 +16,7 @@ import numpy as np
 from atoll.config import DataConfig
 from atoll.data import pictures
 from atoll.data.containers import HubSource, ParquetSource, TarSource
+from atoll.data.reading import file_state, read_bytes
 from atoll.data.samples import (
     CAPTION_FIELDS,
     LABEL_FIELDS,
@@ -110,7 +111,7 @@ class FolderSource:
         self.said = read_metadata([file for file in files if file.name in METADATA], config)
         self.others = [file for file in files if file.suffix == ".txt" or file.name in METADATA]
         self.class_names: tuple[str, ...] = ()
-        self.shaper = Shaper(config, (file.read_bytes for file in self.files), str(root))
+        self.shaper = Shaper(config, (partial(read_bytes, file) for file in self.files), str(root))
 
     @property
     def pieces(self) -> int:
@@ -122,12 +123,16 @@ class FolderSource:
         """A digest of names and contents."""
         return identity_of_files([*self.files, *self.others], self.root)
 
+    def piece_identity(self, piece: int) -> str:
+        """What changes when the samples of one piece do."""
+        return file_state(self.files[piece * self.piece : (piece + 1) * self.piece])
+
     def read(self, piece: int, start: int = 0) -> Iterator[Sample | Skipped]:
         """The samples of one piece, beginning at position `start` of it."""
         for file in self.files[piece * self.piece + start : (piece + 1) * self.piece]:
             name = file.relative_to(self.root).as_posix()
             try:
-                yield Sample(name, self.shaper.values(file.read_bytes()), *self._said_of(file))
+                yield Sample(name, self.shaper.values(read_bytes(file)), *self._said_of(file))
             except (pictures.PictureError, OSError) as error:
                 yield Skipped(name, str(error))
 
@@ -136,7 +141,7 @@ class FolderSource:
         if self.said is not None:
             return self.said.get(file.resolve(), (None, None))
         beside = file.with_suffix(".txt")
-        caption = beside.read_text(encoding="utf-8", errors="replace").strip() if beside.is_file() else None
+        caption = read_bytes(beside).decode(errors="replace").strip() if beside.is_file() else None
         return "/".join(file.relative_to(self.root).parts[:-1]) or None, caption
 
 
@@ -250,6 +255,10 @@ class ArraySource:
         """Into how many pieces the source falls."""
         return -(-len(self.array) // self.piece)
 
+    def piece_identity(self, piece: int) -> str:
+        """What changes when the samples of one piece do."""
+        return self.identity
+
     def read(self, piece: int, start: int = 0) -> Iterator[Sample | Skipped]:
         """The samples of one piece, beginning at position `start` of it."""
         for row in range(piece * self.piece + start, min((piece + 1) * self.piece, len(self.array))):
@@ -266,7 +275,7 @@ class ArraySource:
 def load_npz(path: Path) -> dict[str, Array]:
     """The arrays of an .npz file; pickled objects are refused."""
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+        with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError, AttributeError) as error:
         raise DataError(f"{path} cannot be read ({error}); give an .npz file of plain arrays") from None

@@ -92,7 +92,7 @@ def _begin_preparing(run: Run, start_over: bool) -> Sequence[Any]:
     from atoll.data import encode, sources
 
     source = sources.open_source(run.config.data)
-    if not run.data.begin(encode.inputs(run.config, source), start_over):
+    if not encode.begin(run, source, start_over=start_over):
         return []
     first = [run.data.path / encode.part_name(piece, 0) for piece in range(source.pieces)]
     return [piece for piece, path in enumerate(first) if not path.is_file()]

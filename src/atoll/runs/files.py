@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ def file_digest(path: Path) -> str:
 def replacing(path: Path) -> Iterator[Path]:
     """Give a path beside `path` to write to; on success it replaces `path`, on failure nothing changes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    # At random as well: in two containers on one mount, processes may have the same number.
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
     try:
         yield beside
         with beside.open("rb") as file:

@@ -1,8 +1,7 @@
 """What is trained and on what: expert k on cluster k, the router on all clusters with their labels."""
 
 import contextlib
-import fcntl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,12 @@ from torch import Tensor, nn
 from atoll import devices
 from atoll.config import ExpertConfig, NetworkConfig, ObjectiveConfig, RouterConfig
 from atoll.data.store import Batch, Reader, sealed
-from atoll.errors import ConfigError, RunError
+from atoll.errors import ConfigError
 from atoll.flow import draws, objectives, path
 from atoll.models import adapt, checkpoint, conditions
 from atoll.models import expert as expert_room
 from atoll.runs import Run, Stage, replacing, write_json
+from atoll.runs.locks import alone
 from atoll.sampling import routing
 from atoll.train import loop
 from atoll.train.ranks import Ranks, joined
@@ -61,7 +61,8 @@ def trained(
     measure: Measure = lambda blueprint: {},
 ) -> Stage:
     """A stage with a trained network in it, from wherever an earlier call stopped."""
-    with joined() as ranks, alone(stage.path) if ranks.first else contextlib.nullcontext():
+    one = alone(stage.path, "trained")
+    with joined() as ranks, one if ranks.first else contextlib.nullcontext():
         if ranks.from_first(lambda: not start_over and stage.current(made_from)):
             return stage
         task, blueprint = build(ranks)
@@ -205,15 +206,3 @@ def told_of(
         text = conditions.TextCondition(batch.text.tokens, batch.text.mask, batch.text.pooled)
         return conditions.hide(text, drawn.dropped, 0)
     return None
-
-
-@contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Keep a second process from training the same thing; the lock goes with the process, however it ends."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f".{folder.name}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RunError(f"{folder} is being trained by another process; wait for it or stop it") from None
-        yield

@@ -19,6 +19,7 @@ from atoll.data.store import Reader, sealed
 from atoll.errors import ConfigError, RunError, StaleError
 from atoll.models import checkpoint
 from atoll.runs import Run, Stage, replacing
+from atoll.runs.locks import alone
 from atoll.train import jobs, loop, student
 from atoll.train.ranks import Ranks, joined
 from atoll.train.state import TrainingState
@@ -99,7 +100,7 @@ class Site:
         """The inner steps of one round."""
         stage, device = self.stage(number), devices.best()
         made_from = self.inputs(number)
-        with sealed(*self.clusters), joined() as ranks, jobs.alone(stage.path):
+        with sealed(*self.clusters), joined() as ranks, alone(stage.path, "trained"):
             if ranks.from_first(lambda: stage.current(made_from)):
                 return stage
             task = self._task(number, ranks)
