@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "errors": set(),
     "config": {"errors"},
     "devices": {"errors"},
+    "threads": set(),
     "flow": set(),
     "runs": {"config", "errors"},
     "data": {"config", "devices", "runs", "errors"},
@@ -30,8 +31,8 @@ MAY_IMPORT = {
     "plan": {"config", "errors"},
     "pages": {"config", "runs", "data", "sampling", "evaluate", "plan", "doctor", "errors"},
     "storage": {"config", "runs", "errors"},
-    "launch": {"config", "runs", "storage", "plan", "data", "errors"},
-    "doctor": {"runs"},
+    "launch": {"config", "runs", "storage", "plan", "threads", "data", "errors"},
+    "doctor": {"config", "launch", "runs", "threads"},
     "__init__": {"sampling", "publish"},
     "__main__": {"cli"},
 }

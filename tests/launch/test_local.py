@@ -10,7 +10,7 @@ import pytest
 
 from atoll.config import LaunchConfig
 from atoll.errors import AtollError, Interrupted
-from atoll.launch import local
+from atoll.launch import local, machine
 from atoll.launch.local import Job
 from atoll.runs import read_json, read_lines
 from tests.machines import children, wait_for
@@ -28,7 +28,7 @@ def fake(tmp_path, monkeypatch):
         return start([sys.executable, "-c", textwrap.dedent(code)], **options)
 
     monkeypatch.setattr(subprocess, "Popen", popen)
-    monkeypatch.setattr(local, "_gpus", lambda: 0)
+    monkeypatch.setattr(machine, "visible_gpus", lambda: ())
 
     def job(name, code):
         return Job(name, [code], tmp_path / name, steps=1, batch=1)
@@ -67,27 +67,14 @@ def test_no_more_at_once_than_allowed(fake, tmp_path):
     assert max(seen) == 2
 
 
-def test_cores_are_divided(fake, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    assert local.share_machine(4, LaunchConfig()) == (4, 2, 0)
-    assert local.share_machine(100, LaunchConfig()) == (8, 1, 0)
-    assert local.share_machine(4, LaunchConfig(at_once=1)) == (1, 8, 0)
-    local.run_jobs(
-        [
-            fake(
-                "job",
-                f"import os; open({str(tmp_path / 'threads')!r}, 'w').write(os.environ['OMP_NUM_THREADS'])",
-            )
-        ],
-        LaunchConfig(at_once=1, threads=3),
-        quiet,
-    )
+def test_a_job_gets_its_threads(fake, tmp_path):
+    write = f"open({str(tmp_path / 'threads')!r}, 'w').write(os.environ['OMP_NUM_THREADS'])"
+    local.run_jobs([fake("job", f"import os; {write}")], LaunchConfig(at_once=1, threads=3), quiet)
     assert (tmp_path / "threads").read_text() == "3"
 
 
 def test_each_gpu_gets_one_job(fake, tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "_gpus", lambda: 2)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    monkeypatch.setattr(machine, "visible_gpus", lambda: ("4", "6"))
     write = f"open({str(tmp_path / 'seen')!r}, 'a').write(os.environ['CUDA_VISIBLE_DEVICES'])"
     code = f"import os, time; time.sleep(0.4); {write}"
     local.run_jobs([fake(f"job{i}", code) for i in range(2)], LaunchConfig(), quiet)

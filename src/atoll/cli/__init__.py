@@ -4,13 +4,14 @@ import logging
 import sys
 import traceback
 
-from atoll import errors
+from atoll import errors, threads
 from atoll.cli import about, results, stages  # noqa: F401 - they add their commands to the app
 from atoll.cli.options import app
 
 
 def main() -> None:
     """Run the command line: mistakes in one line and exit code 1, a saved stop with exit code 75."""
+    threads.settle()
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     # Only our own news: libraries announce at this level how they were loaded.

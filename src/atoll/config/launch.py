@@ -11,7 +11,8 @@ class LaunchConfig(Section):
     at_once: int | None = Field(None, ge=1)
     """Experts trained at the same time; by default one per GPU, or else one per core."""
     threads: int | None = Field(None, ge=1)
-    """CPU threads of each job; by default the cores divided by the jobs at once."""
+    """CPU threads of each job; by default OMP_NUM_THREADS, else one, and more only where a large network has
+    cores left over: threads that wait for each other suffer most from other programs."""
     store: str = ""
     """Where the run lives for several machines: s3://bucket/folder, gs://, az:// or a mounted folder."""
     patience: float = Field(300.0, gt=0)

@@ -11,7 +11,7 @@ from typing import IO
 
 from atoll.config import LaunchConfig
 from atoll.errors import EXIT_RUN_AGAIN, AtollError, Interrupted
-from atoll.launch import tied
+from atoll.launch import machine, tied
 from atoll.runs import read_lines
 
 POLL_SECONDS = 0.2
@@ -50,13 +50,13 @@ class Job:
 
 def run_jobs(jobs: Sequence[Job], config: LaunchConfig, watch: Callable[[Sequence[Job]], None]) -> None:
     """Run every job to its end; one that fails is reported after the others have finished."""
-    at_once, threads, devices = share_machine(len(jobs), config)
-    waiting, free = list(jobs), list(range(at_once))
+    share = machine.share(len(jobs), config)
+    waiting, free = list(jobs), list(range(share.at_once))
     with _terminable():
         try:
             while waiting or any(job.process and job.code is None for job in jobs):
                 while waiting and free:
-                    _start(waiting.pop(0), free.pop(0), threads, devices)
+                    _start(waiting.pop(0), free.pop(0), share)
                 time.sleep(POLL_SECONDS)
                 free += [job.slot for job in jobs if _has_ended(job)]
                 watch(jobs)
@@ -77,35 +77,8 @@ def report(jobs: Sequence[Job]) -> None:
         raise AtollError("; ".join(f"{job.name} failed: {_last_words(job)}" for job in failed))
 
 
-def share_machine(jobs: int, config: LaunchConfig) -> tuple[int, int, int]:
-    """How many jobs at once, with how many threads each, over how many GPUs.
-
-    Processes with all cores each get in each other's way by an order of magnitude, so cores are divided.
-    """
-    devices = _gpus()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    at_once = config.at_once or min(jobs, devices or cores)
-    return at_once, config.threads or max(1, cores // at_once), devices
-
-
-def _gpus() -> int:
-    """The number of NVIDIA GPUs, without importing torch."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
-    try:
-        listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
-    except OSError:
-        return 0
-    return listing.stdout.count("GPU ") if listing.returncode == 0 else 0
-
-
-def _start(job: Job, slot: int, threads: int, devices: int) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    if devices:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        names = visible.split(",") if visible else [str(index) for index in range(devices)]
-        environment["CUDA_VISIBLE_DEVICES"] = names[slot % devices]
+def _start(job: Job, slot: int, share: machine.Share) -> None:
+    environment = {**os.environ, **share.variables(slot)}
     job.log_path.parent.mkdir(parents=True, exist_ok=True)
     job.slot = slot
     job.log = job.log_path.open("wb")
