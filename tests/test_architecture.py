@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "devices": {"errors"},
     "threads": set(),
     "flow": set(),
+    "credit": set(),
     "runs": {"config", "errors"},
     "data": {"config", "devices", "runs", "errors"},
     "models": {"config", "flow", "errors"},

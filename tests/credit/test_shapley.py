@@ -1,0 +1,130 @@
+"""Values against the enumeration of all coalitions, and against what they promise."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from atoll.credit import shapley
+from tests import analytic
+
+Game = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def game(experts: int, seed: int, batch: int = 5) -> Game:
+    g = torch.Generator().manual_seed(seed)
+    weights = torch.rand(batch, experts + 1, generator=g, dtype=torch.float64).softmax(1)[:, :experts]
+    velocities = torch.randn(experts, batch, 2, 3, generator=g, dtype=torch.float64)
+    base, target = torch.randn(2, batch, 2, 3, generator=g, dtype=torch.float64)
+    return weights, shapley.differences(velocities, base), base, target
+
+
+def worth(coalition: tuple[int, ...], weights: Tensor, apart: Tensor, base: Tensor, target: Tensor) -> Tensor:
+    """U(S) by its definition."""
+    v = base.clone()
+    for i in coalition:
+        v += weights[:, i, None, None] * apart[i]
+    return -(v - target).square().flatten(1).mean(1)
+
+
+def enumerated(experts: int, *parts: Tensor) -> Tensor:
+    """Shapley's value by its definition: a mean over all coalitions of the others."""
+    values = []
+    for i in range(experts):
+        others, total = [j for j in range(experts) if j != i], torch.zeros(len(parts[0]), dtype=torch.float64)
+        for size in range(experts):
+            factor = math.factorial(size) * math.factorial(experts - size - 1) / math.factorial(experts)
+            for coalition in itertools.combinations(others, size):
+                total += factor * (worth((*coalition, i), *parts) - worth(coalition, *parts))
+        values.append(total)
+    return torch.stack(values, 1)
+
+
+@pytest.mark.parametrize("experts", [1, 2, 5, 8])
+def test_the_closed_form_is_the_enumeration(experts):
+    parts = game(experts, seed=experts)
+    assert torch.allclose(shapley.shapley(*parts), enumerated(experts, *parts), atol=1e-10, rtol=0)
+
+
+@given(st.integers(1, 12), st.integers(0, 1000))
+def test_values_sum_to_the_gain_over_the_base(experts, seed):
+    parts = game(experts, seed)
+    assert torch.allclose(shapley.shapley(*parts).sum(1), shapley.gain(*parts), atol=1e-10, rtol=0)
+
+
+@given(st.integers(2, 8), st.integers(0, 1000), st.floats(0.05, 0.95))
+def test_an_expert_that_splits_up_gains_nothing(experts, seed, part):
+    weights, apart, base, target = game(experts, seed)
+    whole = shapley.shapley(weights, apart, base, target)
+    split = torch.cat([weights[:, :1] * part, weights[:, :1] * (1 - part), weights[:, 1:]], 1)
+    clones = shapley.shapley(split, torch.cat([apart[:1], apart]), base, target)
+    assert torch.allclose(clones[:, 0] + clones[:, 1], whole[:, 0], atol=1e-10)
+    assert torch.allclose(clones[:, 2:], whole[:, 1:], atol=1e-10)
+
+
+def test_who_says_what_the_base_says_is_worth_nothing():
+    weights, apart, base, target = game(4, 0)
+    apart[2] = 0
+    assert bool((shapley.shapley(weights, apart, base, target)[:, 2] == 0).all())
+    assert bool((shapley.leave_one_out(weights, apart, base, target)[:, 2] == 0).all())
+
+
+def test_leaving_one_out_is_what_the_others_lose():
+    parts = game(5, 3)
+    everyone = tuple(range(5))
+    for i in everyone:
+        others = tuple(j for j in everyone if j != i)
+        lost = worth(everyone, *parts) - worth(others, *parts)
+        assert torch.allclose(shapley.leave_one_out(*parts)[:, i], lost, atol=1e-12)
+
+
+def test_a_copy_makes_its_original_dispensable_but_not_worthless():
+    """Why nobody is paid by leave-one-out alone."""
+    data = analytic.grouped(3, [6, 6, 6], dims=4, spread=0.3)
+    x_t, t, target = noisy(data, 4000)
+    posterior, velocities, base = data.posterior(x_t, t), experts_of(data, x_t, t), common(data, x_t, t)
+    apart = shapley.differences(velocities, base)
+    halves = torch.cat([posterior[:, :1] / 2, posterior[:, :1] / 2, posterior[:, 1:]], 1)
+    copied = torch.cat([apart[:1], apart])
+    alone = shapley.leave_one_out(posterior, apart, base, target).mean(0)[0]
+    beside = shapley.leave_one_out(halves, copied, base, target).mean(0)[0]
+    values = shapley.shapley(halves, copied, base, target).mean(0)
+    assert beside < 0.55 * alone
+    assert values[0] == pytest.approx(float(shapley.shapley(posterior, apart, base, target).mean(0)[0]) / 2)
+
+
+def test_redundancy_and_values_add_up():
+    """Σ_j of an expert's row, with twice its part in the base's error, is its value with the sign turned."""
+    weights, apart, base, target = game(4, 7)
+    shared = shapley.redundancy(weights, apart).sum(2)
+    error = torch.einsum("kbxy,bxy->bk", apart, base - target) / 6
+    assert torch.allclose(-2 * weights * error - shared, shapley.shapley(weights, apart, base, target))
+
+
+def noisy(data: analytic.FiniteData, num: int) -> tuple[Tensor, Tensor, Tensor]:
+    g = torch.Generator().manual_seed(1)
+    x_0 = data.points[torch.randint(len(data.points), (num,), generator=g)]
+    noise = torch.randn(x_0.shape, generator=g, dtype=torch.float64)
+    t = 0.05 + 0.9 * torch.rand(num, generator=g, dtype=torch.float64)
+    return (1 - t)[:, None] * x_0 + t[:, None] * noise, t, noise - x_0
+
+
+def experts_of(data: analytic.FiniteData, x_t: Tensor, t: Tensor) -> Tensor:
+    return torch.stack([data.expert(k, x_t, t) for k in range(data.clusters)])
+
+
+def common(data: analytic.FiniteData, x_t: Tensor, t: Tensor) -> Tensor:
+    """A base that knows only the mean of the data."""
+    return (x_t - data.points.mean(0)) / t[:, None]
+
+
+def test_exact_experts_are_all_worth_something():
+    data = analytic.grouped(4, [5, 5, 5, 5], dims=6, spread=0.3)
+    x_t, t, target = noisy(data, 4000)
+    apart = shapley.differences(experts_of(data, x_t, t), common(data, x_t, t))
+    values = shapley.shapley(data.posterior(x_t, t), apart, common(data, x_t, t), target).mean(0)
+    assert bool((values > 0).all())
