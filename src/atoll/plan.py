@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from atoll.config import NetworkConfig, RouterConfig, RunConfig, TrainConfig
+from atoll.config import NetworkConfig, RouterConfig, RunConfig, TrainConfig, patches
 from atoll.errors import ConfigError
 
 
@@ -70,12 +70,14 @@ class Network:
     @property
     def patch(self) -> int:
         """Values of a token."""
-        return self.shape[0] * math.prod(self.config.patch)
+        return self.shape[0] * math.prod(self.config.patch_of(self.shape))
 
     @property
     def tokens(self) -> int:
         """Tokens of a sample; a router has one of its own."""
-        grid = [size // step for size, step in zip(self.shape[1:], self.config.patch, strict=True)]
+        grid = [
+            size // step for size, step in zip(self.shape[1:], self.config.patch_of(self.shape), strict=True)
+        ]
         return math.prod(grid) + (1 if self.clusters else 0)
 
     @property
@@ -297,7 +299,7 @@ def _about(config: RunConfig, found: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "shape": tuple(shape),
         "samples": found.get("rows") or config.plan.samples,
-        "classes": found.get("classes") or config.plan.classes,
+        "classes": len(found.get("class_names") or ()) or config.plan.classes,
         "text": text.get("width", config.plan.text_width),
         "bytes_per_value": HALF if latent else 1,
     }
@@ -317,9 +319,9 @@ def _shape_of(config: RunConfig) -> tuple[int, ...] | None:
 
 
 def _network(settings: NetworkConfig, config: RunConfig, about: Mapping[str, Any]) -> Network:
-    shape, patch = about["shape"], settings.patch
-    if len(shape) - 1 != len(patch) or any(a % b for a, b in zip(shape[1:], patch, strict=True)):
-        raise ConfigError(f"patch {list(patch)} does not divide samples of {list(shape)} (channels, *grid)")
+    shape = about["shape"]
+    if not patches.fits(settings.patch_of(shape), shape):
+        raise ConfigError(patches.misfit(settings.patch_of(shape), shape, "patch"))
     router = isinstance(settings, RouterConfig)
     kind = "none" if isinstance(settings, RouterConfig) and settings.blind else config.condition.kind
     return Network(

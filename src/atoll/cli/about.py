@@ -1,9 +1,16 @@
 """What a recipe means and costs, and what this machine has."""
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from atoll.cli.options import AsJson, Overrides, Recipe, app
 from atoll.cli.output import tell
+
+if TYPE_CHECKING:
+    from atoll.config import Facts
+    from atoll.runs import Run
 
 
 @app.command()
@@ -13,10 +20,21 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """The run as the program understands it, and nothing else."""
-    from atoll import config
-
-    resolved = config.load(recipe, overrides).model_dump(mode="json")
+    resolved = _looked_at(recipe, overrides)[0].config.model_dump(mode="json")
     print(json.dumps(resolved, indent=None if as_json else 2))
+
+
+def _looked_at(recipe: Path, overrides: Sequence[str]) -> "tuple[Run, Facts]":
+    """The run of a recipe and what is known of its samples, after a look; what cannot work is refused."""
+    from atoll import config
+    from atoll.data import look
+    from atoll.runs import Run, runs_folder
+
+    resolved = config.load(recipe, overrides)
+    run = Run(runs_folder() / resolved.name, resolved)
+    facts = look.known(run, source=True)
+    config.check(resolved, facts)
+    return run, facts
 
 
 @app.command()
@@ -26,14 +44,12 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """FLOPs, memory, bytes and hours of a run, before any are spent."""
-    from atoll import config
     from atoll import plan as room
-    from atoll.runs import Run, runs_folder
+    from atoll.data import look
 
-    resolved = config.load(recipe, overrides)
-    data = Run(runs_folder() / resolved.name, resolved).data
-    found = room.plan(resolved, data.contents if data.done else None)
-    tell(as_json, found, room.sentences(found))
+    run, facts = _looked_at(recipe, overrides)
+    planned = room.plan(run.config, look.contents(run, facts))
+    tell(as_json, planned, room.sentences(planned))
 
 
 @app.command()

@@ -23,7 +23,7 @@ def run(
     """Every stage that is not done yet, from raw samples to a page of pictures."""
     if on not in ENGINES:
         raise errors.ConfigError(f"--on {on}: jobs can run on {', '.join(ENGINES)}")
-    with _opened(recipe, overrides) as opened:
+    with _opened(recipe, overrides, source=True) as opened:
         with _driving(opened):
             page, written = _run(opened, recipe, overrides, on, start_over, as_json)
         tell(
@@ -112,6 +112,9 @@ def _prepare(
     opened: Any, recipe: Path, overrides: Sequence[str], on: str, start_over: bool, as_json: bool
 ) -> None:
     """Raw samples to clusters: here, on a cluster, or as the store has them."""
+    from atoll import config
+    from atoll.data import look
+
     store = opened.config.launch.store
     if start_over and store:
         from atoll.launch import courier
@@ -133,6 +136,8 @@ def _prepare(
 
             make = encode.prepare if command == "prepare" else partition.partition
             make(opened, start_over=start_over and on != "ray", progress=progress)
+        # Now the samples are known for certain: what cannot work is told once, and not by every job.
+        config.check(opened.config, look.known(opened))
     if store:
         courier.look(opened)
 
@@ -193,7 +198,7 @@ def prepare(
     as_json: AsJson = False,
 ) -> None:
     """Raw samples to samples and features at rest."""
-    with _opened(recipe, overrides) as opened:
+    with _opened(recipe, overrides, source=True) as opened:
         carried = _carried(opened, recipe, overrides, start_over, "prepare")
         with bar(as_json) as progress:
             from atoll.data import encode
@@ -279,8 +284,14 @@ def student(
         tell_stage(as_json, stage)
 
 
-def _opened(recipe: Path, overrides: Sequence[str]) -> contextlib.AbstractContextManager[Any]:
+def _opened(
+    recipe: Path, overrides: Sequence[str], *, source: bool = False
+) -> contextlib.AbstractContextManager[Any]:
+    """The run of a recipe; what cannot work is refused before anything is written or started."""
     from atoll import config
-    from atoll.runs import Run
+    from atoll.data import look
+    from atoll.runs import Run, runs_folder
 
-    return Run.begun(config.load(recipe, overrides), recipe)
+    resolved = config.load(recipe, overrides)
+    config.check(resolved, look.known(Run(runs_folder() / resolved.name, resolved), source=source))
+    return Run.begun(resolved, recipe)

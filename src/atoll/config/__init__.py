@@ -1,5 +1,6 @@
 """What a run is: one frozen, typed tree by section, and how it is read from one TOML file."""
 
+from atoll.config.checks import Facts, check
 from atoll.config.data import ConditionConfig, DataConfig, EncodeConfig, PartitionConfig
 from atoll.config.explain import explain, section_of
 from atoll.config.launch import LaunchConfig, PlanConfig
@@ -22,6 +23,7 @@ __all__ = [
     "EncodeConfig",
     "EvaluateConfig",
     "ExpertConfig",
+    "Facts",
     "FewStepConfig",
     "LaunchConfig",
     "NetworkConfig",
@@ -38,6 +40,7 @@ __all__ = [
     "Teacher",
     "TrainConfig",
     "assignments",
+    "check",
     "explain",
     "load",
     "merged",

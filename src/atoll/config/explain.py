@@ -1,6 +1,7 @@
 """What is wrong with a recipe, in words."""
 
 import difflib
+import reprlib
 from collections.abc import Mapping
 from types import UnionType
 from typing import Any, get_args
@@ -25,7 +26,7 @@ def _explain(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
         return f"unknown key '{where}'" + (f", did you mean '{near}'?" if near else "; see docs/reference.md")
     if kind == "missing":
         return f"'{where}' is missing"
-    said = f"'{where}' = {problem['input']!r}"
+    said = f"'{where}' = {reprlib.repr(problem['input'])}"  # short, however much was given
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         return f"{said}: this is a section, set one of its keys"
     if kind in ("tuple_type", "list_type"):
@@ -33,7 +34,11 @@ def _explain(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
     if kind == "string_pattern_mismatch" and problem["ctx"]["pattern"] in IN_WORDS:
         return f"{said}: {IN_WORDS[problem['ctx']['pattern']]}"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{said}: {message[0].lower()}{message[1:]}" if where else message
+    if not where:
+        return message
+    if isinstance(problem["input"], Mapping | BaseModel):  # the message names the keys; a section is long
+        return f"[{where}] {message}"
+    return f"{said}: {message[0].lower()}{message[1:]}"
 
 
 def _nearest(key: str, model: type[BaseModel]) -> str | None:

@@ -1,10 +1,11 @@
 """The size and kind of a network, and what it predicts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from atoll.config import patches
 from atoll.config.section import Section
 
 SIZES: dict[str, dict[str, int]] = {
@@ -27,8 +28,9 @@ class NetworkConfig(Section):
     """Number of blocks."""
     heads: int = Field(6, ge=1)
     """Attention heads; they divide the width."""
-    patch: tuple[int, ...] = Field((2, 2), min_length=1, max_length=3, strict=False)
-    """Samples per token along each axis of the grid; its length is the rank of the data (2 for images)."""
+    patch: tuple[int, ...] | None = Field(None, min_length=1, max_length=3, strict=False)
+    """Samples per token along each axis of the grid, as [2, 2] for images; by default 2 along each axis of
+    space, 1 along the time of videos, a 64th of a series, or the nearest to it that divides."""
     mlp: float = Field(4.0, gt=0)
     """Width of the hidden layer, in token widths."""
     activation: Literal["gelu", "gelu-tanh"] = "gelu"
@@ -55,16 +57,30 @@ class NetworkConfig(Section):
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
-        if self.width // self.heads % 2 or self.width % (2 * len(self.patch)):
+        if self.width % self.heads or self.width // self.heads % 2:
+            fitting = [n for n in range(1, self.width // 2 + 1) if self.width % (2 * n) == 0]
+            near = sorted(fitting, key=lambda n: (abs(n - self.heads), n))[:3]
+            better = " or ".join(str(n) for n in sorted(near))
+            what = "is not a multiple of" if self.width % self.heads else "is an odd multiple of"
+            raise ValueError(f"width {self.width} {what} heads {self.heads}; heads = {better} would do")
+        return self
+
+    @model_validator(mode="after")
+    def _patch_has_sense(self) -> Self:
+        if self.patch is None:
+            return self
+        if self.width % (2 * len(self.patch)):
             raise ValueError(
                 f"width {self.width} must be a multiple of {2 * len(self.patch)} for positions over "
-                f"{len(self.patch)} axes, and width / heads must be even"
+                f"{len(self.patch)} axes"
             )
         if min(self.patch) < 1:
             raise ValueError("every entry of patch must be at least 1")
         return self
+
+    def patch_of(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Samples per token along each axis, for samples of this shape, (channels, *grid)."""
+        return patches.usual(shape) if self.patch is None else self.patch
 
 
 class ObjectiveConfig(Section):

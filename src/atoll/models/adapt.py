@@ -82,7 +82,7 @@ def _toml(value: object) -> str:
 
 def to_grid(tensors: Tensors, have: Blueprint, shape: Sequence[int]) -> tuple[Tensors, Blueprint]:
     """Resample the table of positions for samples of another size, over which it stretches."""
-    patch = have.network.patch
+    patch = have.patch
     before, after = (
         tuple(n // p for n, p in zip(sizes[1:], patch, strict=True)) for sizes in (have.shape, shape)
     )

@@ -47,6 +47,11 @@ class Blueprint(Section):
     steps: bool = False
     """Whether it is a flow map, which is told where a step ends."""
 
+    @property
+    def patch(self) -> tuple[int, ...]:
+        """Samples per token along each axis."""
+        return self.network.patch_of(self.shape)
+
     def build(self) -> nn.Module:
         """A new network with initial weights."""
         network: DiT | Router

@@ -247,7 +247,7 @@ def rename(foreign: Foreign, keys: Keys, blueprint: Blueprint) -> Tensors:
     _complain(foreign, "lacks", sorted(used - foreign.tensors.keys()))
     _complain(foreign, "has a surplus of", sorted(foreign.tensors.keys() - used))
     tensors = {ours: torch.cat([foreign.tensors[name] for name in names]) for ours, names in table.items()}
-    channels, patch = blueprint.shape[0], math.prod(blueprint.network.patch)
+    channels, patch = blueprint.shape[0], math.prod(blueprint.patch)
     for ours, value in tensors.items():
         if ours == "trunk.embed.weight":
             value = value.flatten(1)
@@ -316,7 +316,7 @@ def to_layout(tensors: Mapping[str, Tensor], blueprint: Blueprint, layout: str) 
             continue
         value = tensors[ours]
         if ours == "trunk.embed.weight":
-            value = value.view(len(value), blueprint.shape[0], *blueprint.network.patch)
+            value = value.view(len(value), blueprint.shape[0], *blueprint.patch)
         found |= dict(zip(theirs, value.chunk(len(theirs)), strict=True))
     return {name: value.contiguous() for name, value in found.items()}
 
@@ -423,7 +423,7 @@ def _one_embedding(foreign: Foreign, blueprint: Blueprint) -> Foreign:
 def _one_size(foreign: Foreign, blueprint: Blueprint) -> Foreign:
     """PixArt-α's positions; and at one size of pictures, what it is told of the size is a constant bias."""
     tensors = dict(foreign.tensors)
-    samples, patch = blueprint.shape[-1], blueprint.network.patch[-1]
+    samples, patch = blueprint.shape[-1], blueprint.patch[-1]
     stretch = foreign.config.get("interpolation_scale") or max(samples // 64, 1)
     side = samples // patch
     position = positions((side, side), blueprint.network.width, 1 / stretch)

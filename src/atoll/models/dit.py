@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from atoll.config import NetworkConfig
+from atoll.config import NetworkConfig, patches
 from atoll.errors import ConfigError
 from atoll.models import conditions
 
@@ -31,11 +31,8 @@ class Patches(nn.Module):
     def __init__(self, shape: Sequence[int], patch: Sequence[int]) -> None:
         super().__init__()
         channels, *grid = shape
-        if len(grid) != len(patch) or any(size % step for size, step in zip(grid, patch, strict=True)):
-            raise ConfigError(
-                f"patch {list(patch)} does not divide samples of {list(shape)} (channels, *grid): "
-                "set expert.patch and router.patch to one divisor per axis of the grid"
-            )
+        if not patches.fits(patch, shape):
+            raise ConfigError(patches.misfit(patch, shape, "patch"))
         self.channels, self.patch = channels, tuple(patch)
         self.grid = tuple(size // step for size, step in zip(grid, patch, strict=True))
         self.tokens = math.prod(self.grid)
@@ -227,7 +224,7 @@ class Trunk(nn.Module):
     ) -> None:
         super().__init__()
         cross = kind == "text" and network.text != "pooled"
-        self.patches = Patches(shape, network.patch)
+        self.patches = Patches(shape, network.patch_of(shape))
         self.embed = nn.Linear(self.patches.size, network.width)
         self.register_buffer("position", positions(self.patches.grid, network.width), persistent=False)
         self.time = TimeEmbedding(network.width)

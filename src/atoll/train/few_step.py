@@ -100,7 +100,7 @@ def _inputs(run: Run, course: Course, clusters: list[Stage], before: Stage | Non
     network = {key: getattr(config, key) for key in NetworkConfig.model_fields}
     found = {
         **run.training_inputs(few, clusters),
-        "network": digest({**network, "patch": list(config.patch)}),
+        "network": digest(network),
         "guidance": digest([config.guidance, list(config.guided)]),
         "init": few.init if before is None else before.digest,
     }

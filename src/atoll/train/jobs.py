@@ -143,7 +143,8 @@ def blueprint_of(run: Run, config: NetworkConfig, reader: Reader) -> checkpoint.
         raise ConfigError("condition.kind is 'text' but the samples have no text states; set encode.text")
     if isinstance(config, RouterConfig) and config.blind:
         kind = "none"
-    network = NetworkConfig.model_validate({key: getattr(config, key) for key in NetworkConfig.model_fields})
+    settings = {key: getattr(config, key) for key in NetworkConfig.model_fields}
+    network = NetworkConfig.model_validate({**settings, "patch": config.patch_of(reader.shape)})
     keys = ObjectiveConfig.model_fields if isinstance(config, ExpertConfig) else ()
     objective = checkpoint.Objective.model_validate({key: getattr(config, key) for key in keys})
     return checkpoint.Blueprint(

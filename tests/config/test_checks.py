@@ -1,0 +1,79 @@
+import pytest
+
+from atoll import config
+from atoll.config import Facts
+from atoll.config.checks import check, problems
+from atoll.errors import ConfigError
+
+
+def run(*overrides: str) -> config.RunConfig:
+    return config.validate(config.assignments(["name=a", *overrides]), "a test")
+
+
+PICTURES = Facts(shape=(1, 28, 28), rows=5000, classes=10, captions=False)
+SERIES = Facts(shape=(2, 64), rows=500, classes=0, captions=False)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "facts", "said"),
+    [
+        (["condition.kind=text"], Facts(), "set encode.text"),
+        (["condition.kind=text", "encode.text=a/b"], PICTURES, "the samples have no captions"),
+        (["condition.kind=class"], SERIES, "the samples have no labels"),
+        (["expert.patch=[5,5]"], PICTURES, r"expert.patch = \[5, 5\] does not divide .*\[4, 4\] would fit"),
+        (["router.patch=[3,3]"], PICTURES, r"router.patch = \[3, 3\] does not divide"),
+        (["expert.patch=[2,2]"], SERIES, r"is for 2 axes, but samples of 2 x 64 .* have 1 axis: \[1\]"),
+        (["student.patch=[3,3]", "student.steps=1"], PICTURES, "student.patch"),
+        (["expert.size=S/3"], PICTURES, r"expert.patch = \[3, 3\]"),
+        (["expert.patch=[5,5]", "plan.shape=[1,28,28]"], Facts(), "does not divide"),
+        (["partition.clusters=6000"], PICTURES, "clusters = 6,000, but there are 5,000 samples"),
+        (["sample.strategy=top-9", "partition.clusters=2"], Facts(), "'top-9' of 2 experts.*top-1 to top-2"),
+        (["evaluate.strategies=['top-9']"], Facts(), "evaluate.strategies: 'top-9' of 8 experts"),
+        (["sample.experts=[8]"], Facts(), "sample.experts names 8, but this run has experts 0 to 7"),
+    ],
+)
+def test_what_cannot_work_is_refused(overrides, facts, said):
+    with pytest.raises(ConfigError, match=said) as caught:
+        check(run(*overrides), facts)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_mistakes_are_told_at_once_and_each_once():
+    wrong = list(problems(run("expert.patch=[5,5]", "router.patch=[5,5]", "condition.kind=text"), PICTURES))
+    assert [what.split()[0] for what in wrong] == [
+        "condition.kind",
+        "condition.kind",
+        "expert.patch",
+        "router.patch",
+    ]
+
+
+def test_an_override_is_named():
+    tree = {"name": "a", "expert": {"override": [{"clusters": [1], "patch": [3, 3]}]}}
+    with pytest.raises(ConfigError, match="override.* of cluster 1: patch"):
+        check(config.validate(tree, "a test"), PICTURES)
+
+
+def test_a_monolith_has_no_router_to_be_wrong():
+    check(run("partition.clusters=1", "router.patch=[3,3]"), PICTURES)
+
+
+def test_positions_need_a_width_that_has_room_for_the_axes():
+    video = Facts(shape=(3, 8, 16, 16))
+    with pytest.raises(ConfigError, match="expert.width = 64 must be a multiple of 6"):
+        check(run("expert.width=64", "expert.heads=4"), video)
+
+
+def test_defaults_fit_anything():
+    for facts in (Facts(), PICTURES, SERIES, Facts(shape=(3, 8, 16, 16))):
+        check(run(), facts)
+
+
+def test_states_that_are_at_rest_need_no_encoder():
+    check(run("condition.kind=text"), Facts(shape=(1, 8, 8), captions=True, text=True))
+
+
+def test_the_record_of_prepare_tells_all():
+    record = {"shape": [1, 28, 28], "rows": 5, "class_names": ["a", "b"], "text": {"width": 3}}
+    assert Facts.of_record(record) == Facts((1, 28, 28), 5, 2, True, True)
+    assert Facts.of_record({**record, "class_names": [], "text": None}) == Facts((1, 28, 28), 5, 0)
