@@ -34,7 +34,10 @@ def test_a_folder_with_captions_and_classes(tmp_path):
 
 
 def test_what_is_not_here_is_not_known(tmp_path, caplog):
-    assert look.look(recipe(tmp_path / "none.npz")) == Facts()
+    run = Run(tmp_path, recipe(tmp_path / "none.npz"))
+    assert look.known(run, source=True) == Facts()
+    assert not caplog.text
+    assert look.known(run, source=True, note=True) == Facts()
     assert "none.npz" in caplog.text
 
 

@@ -254,5 +254,5 @@ def test_a_size_that_nobody_knows():
 
 @pytest.mark.parametrize("patch", [(3, 2), (2,), (2, 2, 2)])
 def test_a_patch_that_does_not_fit_is_named(patch):
-    with pytest.raises(ConfigError, match=r"patch .* does not divide"):
+    with pytest.raises(ConfigError, match=r"patch = .* would fit"):
         Patches((1, 4, 4), patch)

@@ -32,7 +32,7 @@ def _looked_at(recipe: Path, overrides: Sequence[str]) -> "tuple[Run, Facts]":
 
     resolved = config.load(recipe, overrides)
     run = Run(runs_folder() / resolved.name, resolved)
-    facts = look.known(run, source=True)
+    facts = look.known(run, source=True, note=True)
     config.check(resolved, facts)
     return run, facts
 

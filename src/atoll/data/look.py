@@ -19,12 +19,22 @@ PIECES, EACH = 4, 8
 """So many pieces of a source are opened, and so many samples of each are looked at."""
 
 
-def known(run: Run, *, source: bool = False) -> Facts:
-    """What is known of a run's samples: by its records, or, if asked, by a look at the source."""
+def known(run: Run, *, source: bool = False, note: bool = False) -> Facts:
+    """What is known of a run's samples: by its records, or, if asked, by a look at the source.
+
+    A source that is not here, or not yet, is no mistake of the recipe; who opens it in earnest will say so.
+    """
     for stage in (run.data, run.partition):
         if stage.done:
             return Facts.of_record(stage.contents)
-    return look(run.config) if source else Facts()
+    if not source:
+        return Facts()
+    try:
+        return look(run.config)
+    except (DataError, OSError) as error:
+        if note:
+            logger.warning("the samples cannot be looked at yet: %s", error)
+        return Facts()
 
 
 def contents(run: Run, facts: Facts) -> dict[str, Any]:
@@ -39,15 +49,11 @@ def contents(run: Run, facts: Facts) -> dict[str, Any]:
 
 
 def look(config: RunConfig) -> Facts:
-    """What a few samples of the source show; nothing where it is not here, or would have to be fetched."""
+    """What a few samples of the source show; nothing where they would have to be fetched."""
     if config.data.source.startswith("hub:"):
         return Facts()
-    try:
-        source = open_source(config.data)
-        samples = list(_some(source))
-    except (DataError, OSError) as error:
-        logger.warning("the samples cannot be looked at yet: %s", error)
-        return Facts()
+    source = open_source(config.data)
+    samples = list(_some(source))
     if not samples:
         return Facts(rows=source.rows)
     shapes = {sample.values.shape for sample in samples}
