@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from atoll.cli import app
+import atoll.cli  # noqa: F401 - it adds the commands to the app
+from atoll.cli.options import app
 from atoll.errors import ConfigError
 
 WRONG = {
