@@ -49,6 +49,7 @@ steps = 3
 @pytest.fixture(autouse=True)
 def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATOLL_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("ATOLL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     torch.set_num_threads(1)
 

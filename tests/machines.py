@@ -8,6 +8,7 @@ import time
 from atoll import config
 from atoll.runs import Run, read_lines
 from atoll.storage.mirror import Mirror
+from atoll.storage.progress import newest
 
 LONG = ["expert.steps=1000", "expert.log_every=1", "expert.save_every=10"]
 """Experts that can be caught while they train."""
@@ -53,11 +54,12 @@ class Machines:
         """Put the data and clusters of a prepared run into the bucket, as the stages would."""
         origin = Run(source, self.run("seed", *settings).config)
         mirror = Mirror.of(origin)
+        mirror.open(lead=False)
         mirror.store.write("resolved.json", origin.config.model_dump_json().encode())
-        mirror.hand_in(origin.data)
-        mirror.hand_in(origin.partition)
+        mirror.upload(origin.data)
+        mirror.upload(origin.partition)
         for stage in (*(origin.expert(index) for index in range(3)), origin.router) if trained else ():
-            mirror.hand_in(stage)
+            mirror.upload(stage)
         self.store.proxy.reset()
 
 
@@ -78,8 +80,9 @@ def wait_for(condition, process):
     raise AssertionError("it does not get on")
 
 
-def steps_handed_in(mirror, index):
-    return (mirror.store.read_json(f"experts/{index:02d}/state/latest.json") or {"step": 0})["step"]
+def steps_uploaded(mirror, index):
+    pointer = newest(mirror.store, f"experts/{index:02d}")
+    return pointer.states[0]["step"] if pointer and pointer.states else 0
 
 
 def children(pid):

@@ -204,7 +204,8 @@ class Proxy:
             if not any(name.lower() == "content-length" for name, _ in headers):
                 handler.send_header("Content-Length", str(len(data)))
             handler.end_headers()
-            handler.wfile.write(data[: len(data) // 2] if cut else data)
+            if handler.command != "HEAD":
+                handler.wfile.write(data[: len(data) // 2] if cut else data)
             if cut:
                 handler.wfile.flush()
                 handler.close_connection = True

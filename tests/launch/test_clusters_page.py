@@ -13,7 +13,7 @@ import yaml
 
 from atoll import config
 from atoll.cli.options import app
-from atoll.storage.objects import check_address
+from atoll.storage.store import check_address
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")

@@ -10,10 +10,11 @@ import torch
 
 import atoll
 from atoll.runs import Run, read_lines
-from atoll.storage.mirror import Mirror, fetch_run
+from atoll.storage.cache import download_run
+from atoll.storage.mirror import Mirror
 from atoll.train import distil, jobs
 from tests import s3
-from tests.machines import LONG, Machines, children, events, files_of, steps_handed_in, wait_for
+from tests.machines import LONG, Machines, children, events, files_of, steps_uploaded, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -79,22 +80,22 @@ def test_a_store_that_fails_in_every_way_changes_nothing(place, _tiny_finished):
     assert {"HTTP 503", "the connection broke"} <= problems
     assert any("bytes came of" in problem for problem in problems)
     assert {"put", "create", "get", "list"} <= {line["operation"] for line in faults}
-    claimed = [line["what"] for line in events(run) if line["event"] == "claimed"]
-    assert sorted(claimed) == sorted({*claimed}), "nothing was done twice"
+    leased = [line["what"] for line in events(run) if line["event"] == "leased"]
+    assert sorted(leased) == sorted({*leased}), "nothing was done twice"
 
 
-def test_a_machine_that_dies_loses_at_most_what_it_had_not_handed_in(place, _tiny_data, prepared):
+def test_a_machine_that_dies_loses_at_most_what_it_had_not_uploaded(place, _tiny_data, prepared):
     place.seed(_tiny_data, *LONG)
     first = place.start("a", "expert", "1", settings=LONG)
     mirror = Mirror.of(place.run("seed", *LONG))
-    wait_for(lambda: steps_handed_in(mirror, 1) >= 10, first)
+    wait_for(lambda: steps_uploaded(mirror, 1) >= 10, first)
     for pid in (first.pid, *children(first.pid)):  # the whole machine is gone, not only the one process
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     first.communicate()
-    handed_in = steps_handed_in(mirror, 1)
+    uploaded = steps_uploaded(mirror, 1)
     _, err = place.atoll("b", "expert", "1", settings=LONG)
-    assert f"going on from step {handed_in}" in err
+    assert f"going on from step {uploaded}" in err
     here = prepared(*LONG)
     jobs.expert(here, 1)
     there = place.run("b", *LONG)
@@ -103,7 +104,7 @@ def test_a_machine_that_dies_loses_at_most_what_it_had_not_handed_in(place, _tin
     assert "lost" in said, "the death is named"
 
 
-def test_a_stop_hands_in_and_is_taken_up_at_once(place, _tiny_data):
+def test_a_stop_uploads_and_is_taken_up_at_once(place, _tiny_data):
     place.seed(_tiny_data, *LONG)
     settings = [*LONG, "launch.lease=600", "expert.save_every=1000"]
     first = place.start("a", "expert", "0", settings=settings)
@@ -112,11 +113,11 @@ def test_a_stop_hands_in_and_is_taken_up_at_once(place, _tiny_data):
     first.send_signal(signal.SIGTERM)
     _, err = first.communicate(timeout=120)
     assert first.returncode == 75, err
-    step = steps_handed_in(Mirror.of(place.run("seed", *LONG)), 0)
+    step = steps_uploaded(Mirror.of(place.run("seed", *LONG)), 0)
     assert step > 3
     _, err = place.atoll("b", "expert", "0", settings=settings)
     assert f"going on from step {step}" in err
-    assert "waiting" not in err, "the claim was given back"
+    assert "waiting" not in err, "the lease was given back"
 
 
 def test_two_drivers_of_the_same_run(place, _tiny_finished):
@@ -127,10 +128,10 @@ def test_two_drivers_of_the_same_run(place, _tiny_finished):
     runs = [place.run(name) for name in ("a", "b")]
     Mirror.of(runs[0]).gather_events()
     said = events(runs[0])
-    handed_in = [line["stage"] for line in said if line["event"] == "handed_in"]
+    uploaded = [line["stage"] for line in said if line["event"] == "uploaded"]
     clusters = [f"partition/cluster-0{k}" for k in range(3)]
     trained = ["experts/00", "experts/01", "experts/02", "router"]
-    assert sorted(handed_in) == sorted(["data", "partition", *clusters, *trained]), "each once"
+    assert sorted(uploaded) == sorted(["data", "partition", *clusters, *trained]), "each once"
     assert [line["what"] for line in said if line["event"] == "another"] == ["driver"], "it is named"
     assert "waiting" in [line["event"] for line in said]
     for run in runs:
@@ -150,7 +151,7 @@ def test_students_are_distilled_wherever_there_is_room(place, _tiny_finished, ta
     there = place.run("a", *sets)
     for stage in ("student", "few-step"):
         assert there.stage(stage).record["files"] == here.stage(stage).record["files"], "bit for bit"
-    images = atoll.load(fetch_run(f"{place.store.address}/tiny", place.folder / "b") / "few-step")
+    images = atoll.load(download_run(f"{place.store.address}/tiny") / "few-step")
     assert torch.equal(
         images.sample(num=2, steps=1, seed=0), atoll.load(here.few_step.path).sample(num=2, steps=1, seed=0)
     )
@@ -162,7 +163,7 @@ def test_a_stop_is_heard_while_the_store_is_away(place, _tiny_data):
     settings = [*LONG, "expert.steps=100000", "launch.patience=600"]
     first = place.start("a", "expert", "0", settings=settings)
     mirror = Mirror.of(place.run("seed", *LONG))
-    wait_for(lambda: steps_handed_in(mirror, 0) >= 10, first)
+    wait_for(lambda: steps_uploaded(mirror, 0) >= 10, first)
     place.store.proxy.fault = lambda number, method, path: "503"
     refused = place.store.proxy.faults + 3
     wait_for(lambda: place.store.proxy.faults > refused, first)

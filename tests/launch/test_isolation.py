@@ -65,7 +65,7 @@ def test_an_expert_without_network_is_the_expert(alone, index, store, tiny, tmp_
     place = Machines(store, tiny, tmp_path)
     place.seed(_tiny_finished)
     run = place.run(f"island-{index}")
-    Mirror.of(run).fetch(run.cluster(index))  # its inputs are there; from here on there is no network
+    Mirror.of(run).download(run.cluster(index))  # its inputs are there; from here on there is no network
     requests = len(store.proxy.requests)
     done = subprocess.run(
         [*alone, sys.executable, "-c", NO_SOCKETS, "expert", str(index), str(tiny)],

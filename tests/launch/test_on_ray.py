@@ -17,7 +17,7 @@ from atoll.launch.local import Job, report
 from atoll.storage.mirror import Mirror
 from atoll.train import jobs
 from tests import s3
-from tests.machines import LONG, Machines, events, files_of, steps_handed_in, wait_for
+from tests.machines import LONG, Machines, events, files_of, steps_uploaded, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -164,11 +164,11 @@ def test_a_machine_is_lost_while_its_expert_trains(place, cluster, _tiny_data, p
     place.seed(_tiny_data, *settings)
     driver = place.start("driver", "run", "--on", "ray", settings=settings)
     mirror = Mirror.of(place.run("watcher", *settings))
-    wait_for(lambda: steps_handed_in(mirror, 0) >= 10 and not mirror.is_done(mirror.run.expert(0)), driver)
+    wait_for(lambda: steps_uploaded(mirror, 0) >= 10 and not mirror.is_done(mirror.run.expert(0)), driver)
     victim = at_work(cluster, 0)[0]
     cluster.remove_node(victim, allow_graceful=False)
     cluster.island.remove(victim)
-    handed_in = steps_handed_in(mirror, 0)
+    uploaded = steps_uploaded(mirror, 0)
     _, err = driver.communicate(timeout=900)
     assert driver.returncode == 0, err
     assert "expert 0: training" in err and "expert 0: done" in err, "told as locally"
@@ -177,12 +177,12 @@ def test_a_machine_is_lost_while_its_expert_trains(place, cluster, _tiny_data, p
     names = [line["event"] for line in said]
     assert "lost" in names, "the loss is named"
     later = [line["step"] for line in said[names.index("lost") :] if line["event"] == "checkpoint"]
-    assert later and min(later) > handed_in, "it went on from the last state, not from nothing"
+    assert later and min(later) > uploaded, "it went on from the last state, not from nothing"
     here = prepared(*LONG)
     jobs.expert(here, 0)
     assert run.expert(0).record["files"] == here.expert(0).record["files"], "bit for bit"
-    handed = [line["stage"] for line in events(run) if line["event"] == "handed_in"]
-    assert sorted(handed) == ["experts/00", "experts/01", "experts/02", "router"], "each once"
+    uploaded = [line["stage"] for line in events(run) if line["event"] == "uploaded"]
+    assert sorted(uploaded) == ["experts/00", "experts/01", "experts/02", "router"], "each once"
 
 
 def test_the_driver_is_killed_and_the_run_submitted_again(place, cluster, _tiny_data, prepared):
@@ -191,7 +191,7 @@ def test_the_driver_is_killed_and_the_run_submitted_again(place, cluster, _tiny_
     place.seed(_tiny_data, *settings)
     first = place.start("first", "run", "--on", "ray", settings=settings)
     mirror = Mirror.of(place.run("watcher", *settings))
-    wait_for(lambda: mirror.is_done(mirror.run.expert(0)) and steps_handed_in(mirror, 2) >= 10, first)
+    wait_for(lambda: mirror.is_done(mirror.run.expert(0)) and steps_uploaded(mirror, 2) >= 10, first)
     first.kill()
     first.communicate()
     finished = mirror.store.names("experts/00")
@@ -200,8 +200,8 @@ def test_the_driver_is_killed_and_the_run_submitted_again(place, cluster, _tiny_
     assert again.returncode == 0, err
     run = place.run("second", *settings)
     assert mirror.store.names("experts/00") == finished, "what was finished was not touched"
-    handed = [line["stage"] for line in events(run) if line["event"] == "handed_in"]
-    assert sorted(handed) == sorted({*handed}) and "experts/02" in handed, "none twice"
+    uploaded = [line["stage"] for line in events(run) if line["event"] == "uploaded"]
+    assert sorted(uploaded) == sorted({*uploaded}) and "experts/02" in uploaded, "none twice"
     lost = [line["what"] for line in events(run) if line["event"] == "lost"]
     assert "driver" in lost and "experts/02" in lost, "its end is named, and that of its job"
     here = prepared(*settings)

@@ -77,8 +77,8 @@ def _run(
     page = report.write_report(opened, out)
     opened.event("finished", report=str(page))
     if remote:
-        mirror.hand_in_folder(out)
-        mirror.hand_in_folder(page.parent)
+        mirror.upload_folder(out)
+        mirror.upload_folder(page.parent)
     return page, written
 
 

@@ -1,4 +1,4 @@
-"""One stage against a store: claim it, fetch its inputs, run it offline, hand in what it made."""
+"""One stage against a store: lease it, download its inputs, run it offline, upload what it made."""
 
 import contextlib
 import logging
@@ -15,14 +15,16 @@ from typing import Any
 from atoll.errors import EXIT_RUN_AGAIN, AtollError, ConfigError, Interrupted, RunError
 from atoll.launch import tied
 from atoll.runs import Run, Stage
-from atoll.storage.claims import BEATS, Claim, Presence
+from atoll.storage.leases import HEARTBEATS, Lease, LeaseLost, kept, wait
 from atoll.storage.mirror import Mirror, trained
+from atoll.storage.presence import Presence
+from atoll.storage.progress import Attempt
 
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
 PROGRESS_SECONDS = 15.0
-"""Between two looks for something new to hand in, at most."""
+"""Between two looks for something new to upload, at most."""
 
 
 class ReportedError(AtollError):
@@ -101,65 +103,69 @@ def carry(
     try:
         with stop_requests() as asked:
             while not _is_finished(mirror, job):
-                claim = Claim(mirror.store, mirror.name(job.stage), run.config.launch.lease)
-                if claim.take(lambda: mirror.is_done(job.stage), asked):
-                    with claim.kept():
-                        _work(mirror, job, arguments, asked, claim)
+                seconds = run.config.launch.lease
+                name = mirror.name(job.stage)
+                lease = wait(mirror.leases, name, seconds, lambda: mirror.is_done(job.stage), asked)
+                if lease is not None:
+                    with kept(lease, seconds), contextlib.suppress(LeaseLost):
+                        _work(mirror, job, arguments, asked, lease)
                 elif asked():
                     raise Interrupted("asked to stop while another machine was at work; run me again")
     finally:
         with contextlib.suppress(AtollError, Interrupted):
-            mirror.hand_in_events()
+            mirror.upload_events()
     return job.stage
 
 
 def _is_finished(mirror: Mirror, job: Errand) -> bool:
     """Whether the store has the stage, made from today's inputs; an error if it was made from others."""
     needed = (*job.inputs, *job.records)
-    found = [mirror.fetch_record(stage) for stage in needed]
+    found = [mirror.download_record(stage) for stage in needed]
     if not all(found):
         missing = needed[found.index(False)]
         raise RunError(
             f"{mirror.store.address}/{mirror.name(missing)} is not finished; make it first, or `atoll run`"
         )
-    if not mirror.fetch_record(job.stage):
+    if not mirror.download_record(job.stage):
         return False
     for stage in job.on_the_way:
-        mirror.fetch_record(stage)
+        mirror.download_record(stage)
     if job.made_from is not None:
         job.stage.current(job.made_from())
     return True
 
 
 def _work(
-    mirror: Mirror, job: Errand, arguments: Sequence[str], asked: Callable[[], bool], claim: Claim
+    mirror: Mirror, job: Errand, arguments: Sequence[str], asked: Callable[[], bool], lease: Lease
 ) -> None:
     for stage in job.inputs:
-        mirror.fetch(stage)
+        mirror.download(stage)
+    attempts = []
     for stage in (*job.on_the_way, job.stage):
-        if not mirror.fetch(stage):
-            mirror.fetch_progress(stage)
-    code = _run(mirror, job, arguments, lambda: asked() or claim.lost.is_set())
-    _hand_in(mirror, job, ended=code == 0)
+        if not mirror.download(stage):
+            # Whoever has the lease of the last stage makes those before it; a token is each stage's own.
+            token = lease.token if stage is job.stage else mirror.leases.revoke(mirror.name(stage))
+            attempts.append(mirror.attempt(stage, token))
+            attempts[-1].download()
+    code = _run(mirror, attempts, arguments, lambda: asked() or lease.lost)
+    _upload(mirror, attempts, ended=code == 0)
     if code == 0:
         return
     if asked():  # whether or not it was far enough to save: a process that is still starting cannot say so
         _check(EXIT_RUN_AGAIN)
-    if not claim.lost.is_set():
+    if not lease.lost:
         _check(code)
 
 
-def _hand_in(mirror: Mirror, job: Errand, *, ended: bool) -> None:
+def _upload(mirror: Mirror, attempts: Sequence[Attempt], *, ended: bool) -> None:
     """What is finished as finished, the rest as far as it is; the last stage is finished at the end only."""
-    for stage in job.on_the_way:
-        if not stage.done:
-            mirror.hand_in_progress(stage)
-        elif not mirror.is_done(stage):
-            mirror.hand_in(stage)
-    if ended and job.stage.done:
-        mirror.hand_in(job.stage)
-    else:
-        mirror.hand_in_progress(job.stage)
+    for attempt in attempts:
+        if attempt.stage.done and (ended or attempt is not attempts[-1]):
+            if not mirror.is_done(attempt.stage):
+                mirror.upload(attempt.stage, attempt)
+        else:
+            attempt.upload()
+    mirror.upload_events()
 
 
 def _check(code: int) -> None:
@@ -171,9 +177,11 @@ def _check(code: int) -> None:
         raise ReportedError("")
 
 
-def _run(mirror: Mirror, job: Errand, arguments: Sequence[str], stop: Callable[[], bool]) -> int:
-    """Run the stage in a process of its own that knows nothing of the store, handing in what it finishes."""
-    interval = min(PROGRESS_SECONDS, mirror.run.config.launch.lease / BEATS)
+def _run(
+    mirror: Mirror, attempts: Sequence[Attempt], arguments: Sequence[str], stop: Callable[[], bool]
+) -> int:
+    """Run the stage in a process of its own that knows nothing of the store, uploading what it finishes."""
+    interval = min(PROGRESS_SECONDS, mirror.run.config.launch.lease / HEARTBEATS)
     process = subprocess.Popen(
         tied.command([*arguments, "--set", "launch.store="], signal.SIGTERM),
         stdout=subprocess.DEVNULL,
@@ -197,7 +205,7 @@ def _run(mirror: Mirror, job: Errand, arguments: Sequence[str], stop: Callable[[
                     tell()
                 if time.monotonic() >= due and not told:
                     with contextlib.suppress(Interrupted):  # the store is away: the work goes on
-                        _hand_in(mirror, job, ended=False)
+                        _upload(mirror, attempts, ended=False)
                     due = time.monotonic() + interval
     finally:
         tell()
@@ -262,13 +270,13 @@ def look(run: Run) -> None:
     """What the store has of a run: the record of every cluster and of all that is trained, without files."""
     mirror = Mirror.of(run)
     for stage in (*(run.cluster(k) for k in range(run.config.partition.clusters)), *trained(run)):
-        mirror.fetch_record(stage)
+        mirror.download_record(stage)
 
 
 def collect(run: Run) -> Mirror:
     """All that sampling needs, from the store: networks, and what is said of the samples."""
     mirror = Mirror.of(run)
-    mirror.fetch_networks()
+    mirror.download_networks()
     return mirror
 
 

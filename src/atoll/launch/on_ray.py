@@ -206,7 +206,7 @@ class _Glance:
         if self.mirror is not None and time.monotonic() >= self.due:
             for job in jobs:
                 if job.code is None or not job.progress():
-                    self.mirror.fetch_metrics(Stage(job.folder))
+                    self.mirror.download_metrics(Stage(job.folder))
             self.due = time.monotonic() + METRICS_SECONDS
         for job in jobs:
             job.placed = job.placed or job.code is not None or bool(job.progress())

@@ -3,14 +3,15 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from atoll.config import RunConfig
 from atoll.errors import AtollError
 from atoll.launch.on_ray import connected, library, scratch_folder
-from atoll.runs import Run
-from atoll.storage.claims import Claim
+from atoll.runs import Run, Stage
+from atoll.storage.leases import Lease, kept, wait
 from atoll.storage.mirror import Mirror
+from atoll.storage.progress import Attempt
 
 
 class Helper:
@@ -28,10 +29,12 @@ class Helper:
         data = self.run.config.data
         source = self._once("source", lambda: sources.open_source(data))
         encoder = self._once("encoder", lambda: encode.Encoder(self.run.config.encode, source.kind))
+        if self.mirror is not None:
+            self._attempt(self.run.data)
         self.run.data.path.mkdir(parents=True, exist_ok=True)
         encode.write_piece(source, piece, data.part, encoder, self.run.data)
         if self.mirror is not None:
-            self.mirror.hand_in_progress(self.run.data)
+            self._attempt(self.run.data).upload_files()
 
     def partition(self, name: str) -> None:
         """Assign the samples of a part to clusters."""
@@ -40,12 +43,18 @@ class Helper:
         stage, rows = self.run.partition, Path(name)
         if self.mirror is not None:
             own = {name, parts.features_path(rows).name, parts.dropped_path(rows).name}
-            self.mirror.fetch(self.run.data, own.__contains__)
-            self.mirror.fetch_progress(stage, lambda file: not file.startswith("assignment-"))
+            self.mirror.download(self.run.data, own.__contains__)
+            self._attempt(stage).download(lambda file: not file.startswith("assignment-"))
         rule = self._once("rule", lambda: rules.read_rule(stage.path))
         partition.assign_part(parts.Parts(self.run.data), name, rule, stage.path)
         if self.mirror is not None:
-            self.mirror.hand_in_progress(stage)
+            self._attempt(stage).upload_files()
+
+    def _attempt(self, stage: Stage) -> Attempt:
+        """What the driver has begun; its files, and ours for it."""
+        assert self.mirror is not None
+        mirror = self.mirror
+        return cast(Attempt, self._once(mirror.name(stage), lambda: mirror.join(stage)))
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
         if name not in self._open:
@@ -59,33 +68,37 @@ def spread(run: Run, command: str, *, start_over: bool = False) -> None:
     stage = run.data if command == "prepare" else run.partition
     if mirror is not None:
         mirror.open(lead=True)
-        if mirror.fetch_record(stage):
+        if mirror.download_record(stage):
             return
-        mirror.fetch(run.data)
+        mirror.download(run.data)
     begin = _begin_preparing if command == "prepare" else _begin_partitioning
-    with _claimed(mirror, mirror.name(stage) if mirror else "", run) as ours:
-        if ours:
-            if mirror is not None:
-                mirror.fetch_progress(stage)
+    if mirror is None:
+        _spread(run, command, begin(run, start_over))
+        return
+    with _leased(mirror, stage) as lease:
+        if lease is not None:
+            attempt = mirror.attempt(stage, lease.token)
+            attempt.download()
             missing = begin(run, start_over)
-            if len(missing) > 1:  # one share is done as quickly here
-                if mirror is not None:
-                    mirror.hand_in_progress(stage)
-                _on_all_machines(run, command, missing)
+            attempt.upload()
+            _spread(run, command, missing)
+
+
+def _spread(run: Run, command: str, missing: Sequence[Any]) -> None:
+    if len(missing) > 1:  # one share is done as quickly here
+        _on_all_machines(run, command, missing)
 
 
 @contextlib.contextmanager
-def _claimed(mirror: Mirror | None, what: str, run: Run) -> Iterator[bool]:
-    """Whether the work is ours; False if another driver has done it."""
-    if mirror is None:
-        yield True
+def _leased(mirror: Mirror, stage: Stage) -> Iterator[Lease | None]:
+    """The lease of the stage; None if another driver has made it."""
+    seconds = mirror.run.config.launch.lease
+    lease = wait(mirror.leases, mirror.name(stage), seconds, lambda: mirror.is_done(stage))
+    if lease is None:
+        yield None
         return
-    claim = Claim(mirror.store, what, run.config.launch.lease)
-    if not claim.take(lambda: mirror.store.has(f"{what}/done.json")):
-        yield False
-        return
-    with claim.kept():
-        yield True
+    with kept(lease, seconds):
+        yield lease
 
 
 def _begin_preparing(run: Run, start_over: bool) -> Sequence[Any]:

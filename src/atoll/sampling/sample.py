@@ -16,14 +16,13 @@ from atoll.flow.mixture import given_class
 from atoll.models import checkpoint
 from atoll.models.conditions import TextCondition
 from atoll.models.expert import as_expert
-from atoll.runs import RESOLVED, Run, Stage, runs_folder
+from atoll.runs import RESOLVED, Run, Stage
 from atoll.sampling import routing
 from atoll.sampling.ensemble import Ensemble, Progress, sampling_settings
 from atoll.sampling.gallery import Writer
 from atoll.sampling.roster import Roster
 from atoll.sampling.vocabulary import Asked, Encode, Prompts, Vocabulary
-from atoll.storage.mirror import fetch_run
-from atoll.storage.objects import address_of
+from atoll.storage.cache import download_run, store_address
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +90,8 @@ def student_folder(run: Run, model: str) -> Path:
 
 def open_run(path: Path) -> Run:
     """The run in a folder, in an exported folder, in a store (`s3://…`) or on the Hub (`hub:owner/name`)."""
-    if (address := address_of(path)) is not None:
-        path = fetch_run(address, runs_folder())
+    if (address := store_address(path)) is not None:
+        path = download_run(address)
     if str(path).startswith(HUB):
         path = _download(str(path).removeprefix(HUB))
     return Run.open(path / ENSEMBLE if (path / INDEX).is_file() else path)

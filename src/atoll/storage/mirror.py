@@ -1,24 +1,20 @@
-"""A run in a store and its folder here: stages are fetched and checked, and handed in, `done.json` last.
+"""A run in a store and its folder here: stages are downloaded and checked, and uploaded, `done.json` last.
 
-In the store a file's name holds the beginning of its sha256, so that two machines that make the same stage
-never write over each other's files: the one whose `done.json` is there first has made it.
+In the store a file's name holds the beginning of its sha256 and lies in the folder of its attempt, so that
+two machines that make the same stage never write over each other's files: the one whose `done.json` is there
+first has made it.
 """
 
 import contextlib
 import json
 import logging
-import os
-import re
-import shutil
-import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from atoll.config import RunConfig
-from atoll.errors import RunError, StaleError
+from atoll.errors import StaleError, StorageError
 from atoll.runs import (
     DONE,
     RECIPE,
@@ -27,56 +23,74 @@ from atoll.runs import (
     Run,
     Stage,
     append_line,
+    digest,
     file_digest,
     read_json,
     read_lines,
     replacing,
+    safe_name,
+    write_json,
 )
-from atoll.storage.objects import Store, walk
+from atoll.storage.clock import CLOCK, Clock
+from atoll.storage.leases import LeaseLost, StoreLeases
+from atoll.storage.progress import (
+    METRICS,
+    STATE,
+    Attempt,
+    Pointer,
+    attempt_here,
+    discard,
+    download_metrics,
+    keyed,
+    mark,
+    new_attempt,
+    newest,
+    pointer_name,
+    walk,
+)
+from atoll.storage.store import PATIENCE, open_store
 
 logger = logging.getLogger(__name__)
 
-METRICS, STATE, LATEST, DECISIONS = "metrics.jsonl", "state", "latest.json", "decisions.json"
 EVENTS = "events.jsonl"
 PLAIN = (RECIPE, RESOLVED)
-HASH = 16
-"""Hexadecimal digits of a file's sha256 in its name."""
-
-_KEYED = re.compile(rf"(?P<stem>.+)\.(?P<sha>[0-9a-f]{{{HASH}}})(?P<suffix>\.[A-Za-z0-9]+)$")
-
-
-def keyed(name: str, sha256: str) -> str:
-    """The name of a file with these contents in the store: weights.<hash>.safetensors."""
-    path = Path(name)
-    return str(path.with_name(f"{path.stem}.{sha256[:HASH]}{path.suffix}"))
+MARK = "store.json"
+"""By it a folder is known to be a run in a store, whose files have other names than in a run's own folder."""
+SCHEMA = 1
 
 
 class Mirror:
     """A run that lives in a store, and the folder of this machine that has what is needed of it."""
 
-    def __init__(self, run: Run, address: str, patience: float) -> None:
+    def __init__(self, run: Run, address: str, patience: float = PATIENCE, clock: Clock = CLOCK) -> None:
+        """The run at this very address, whatever its recipe calls it."""
         self.run = run
-        self.store = Store(f"{address.rstrip('/')}/{run.config.name}", patience, self.event)
+        self.store = open_store(address, patience, self.event, clock)
+        self.leases = StoreLeases(self.store, run.config.launch.lease, clock)
         self.who = uuid.uuid4().hex[:12]
-        self._said: list[dict[str, Any]] = []
-        self._handed_events = 0
-        self._sent: dict[Path, tuple[int, int]] = {}
+        self._events: list[dict[str, Any]] = []
+        self._uploaded_events = 0
 
     @classmethod
     def of(cls, run: Run) -> "Mirror":
         """The mirror that the run's recipe asks for."""
-        return cls(run, run.config.launch.store, run.config.launch.patience)
+        launch = run.config.launch
+        return cls(run, f"{launch.store.rstrip('/')}/{run.config.name}", launch.patience)
 
-    def event(self, kind: str, **facts: Any) -> None:
+    def event(self, kind: str, /, **facts: Any) -> None:
         """Write an event down here, and remember it for the store."""
         line = {"time": time.time(), "event": kind, "by": self.who, **facts}
-        self._said.append(line)
+        self._events.append(line)
         self.run.path.mkdir(parents=True, exist_ok=True)
         append_line(self.run.path / EVENTS, line)
 
     def open(self, *, lead: bool) -> None:
         """See that the store can be used, and say there what the run is; only a leader says it anew."""
         self.store.check()
+        if not self.store.create(MARK, json.dumps({"schema": SCHEMA}).encode()):
+            raise StorageError(
+                f"{self.store.address} was written by another version of atoll; give the recipe another name"
+            )
         for name in PLAIN:
             path = self.run.path / name
             if path.is_file():
@@ -88,226 +102,198 @@ class Mirror:
 
     def is_done(self, stage: Stage) -> bool:
         """Whether the stage is finished in the store."""
-        return self.store.has(f"{self.name(stage)}/{DONE}")
+        return self.store.exists(f"{self.name(stage)}/{DONE}")
 
-    def fetch_record(self, stage: Stage) -> bool:
+    def _done(self, stage: Stage) -> dict[str, Any] | None:
+        """What the store says of a finished stage, names of files checked."""
+        done = self.store.read_json(f"{self.name(stage)}/{DONE}")
+        if done is not None:
+            for name in (done["folder"], *done["record"]["files"]):
+                safe_name(name)
+        return done
+
+    def download_record(self, stage: Stage) -> bool:
         """`done.json` alone, which says what a stage is; False if it is not finished."""
-        record = self.store.read_json(f"{self.name(stage)}/{DONE}")
-        if record is None:
+        done = self._done(stage)
+        if done is None:
             return False
+        record = done["record"]
         if "taught_by" in record["contents"]:
-            self._fetch_own_run(stage)
+            self._download_own_run(stage)
         if not stage.done or read_json(stage.path / DONE) != record:
-            _write(stage.path / DONE, record)
+            write_json(stage.path / DONE, record)
+        if attempt_here(stage) != done["attempt"]:
+            mark(stage, done["attempt"])
         (stage.path / STARTED).unlink(missing_ok=True)
         return True
 
-    def _fetch_own_run(self, stage: Stage) -> None:
+    def _download_own_run(self, stage: Stage) -> None:
         """A student's folder is a run itself: what says so, and the records of lessons before its last."""
         name = self.name(stage)
         for key in self.store.names(name):
-            if Path(key).name in (DONE, RESOLVED) and key != f"{name}/{DONE}":
-                _write(self.run.path / key, self.store.read_json(key))
+            if Path(key).name == RESOLVED:
+                write_json(self.run.path / key, self.store.read_json(key))
+            if Path(key).name == DONE and key != f"{name}/{DONE}":
+                write_json(self.run.path / key, self.store.read_json(key)["record"])
 
-    def fetch(self, stage: Stage, wanted: Callable[[str], bool] = lambda name: True) -> bool:
+    def download(self, stage: Stage, wanted: Callable[[str], bool] = lambda name: True) -> bool:
         """A finished stage, each file checked; False if it is not finished."""
-        name = self.name(stage)
-        record = self.store.read_json(f"{name}/{DONE}")
-        if record is None:
+        done = self._done(stage)
+        if done is None:
             return False
-        for file, sha256 in record["files"].items():
+        for file, sha256 in done["record"]["files"].items():
             if wanted(file) and not _same(stage.path / file, sha256):
-                self.store.pull(f"{name}/{keyed(file, sha256)}", stage.path / file, sha256)
-        self.fetch_metrics(stage)
-        return self.fetch_record(stage)
+                self.store.download(f"{done['folder']}/{keyed(file, sha256)}", stage.path / file, sha256)
+        download_metrics(self.store, done["metrics"], stage)
+        return self.download_record(stage)
 
-    def fetch_networks(self) -> None:
+    def download_networks(self) -> None:
         """All that sampling needs: everything trained, and what is said of samples, but not the samples."""
         for stage in (self.run.partition, *trained(self.run)):
-            self.fetch(stage, lambda name: not name.endswith(".parquet"))
+            self.download(stage, lambda name: not name.endswith(".parquet"))
 
-    def fetch_metrics(self, stage: Stage) -> None:
+    def download_samples(self) -> None:
+        """The samples at rest, of all clusters, against which a run is evaluated."""
+        clusters = (self.run.cluster(index) for index in range(self.run.config.partition.clusters))
+        for stage in (self.run.data, self.run.partition, *clusters):
+            self.download(stage)
+
+    def download_metrics(self, stage: Stage) -> None:
         """What the stage has measured so far."""
-        raw = self.store.read(f"{self.name(stage)}/{METRICS}")
-        if raw is not None and len(raw) > _size(stage.path / METRICS):
-            _write_bytes(stage.path / METRICS, raw)
+        pointer = newest(self.store, self.name(stage))
+        download_metrics(self.store, pointer.metrics if pointer else None, stage)
 
-    def fetch_progress(self, stage: Stage, wanted: Callable[[str], bool] = lambda name: True) -> None:
-        """What an unfinished stage has so far: finished files, and the newest state of training."""
-        name = self.name(stage)
-        if not stage.done and (started := self.store.read_json(f"{name}/{STARTED}")) is not None:
-            _write(stage.path / STARTED, started)
-        self._fetch_state(stage)
-        newest: dict[str, tuple[float, str]] = {}
-        for key, (changed, _) in self.store.names(name).items():
-            found = _KEYED.match(key.removeprefix(f"{name}/"))
-            if found and not found["stem"].startswith(f"{STATE}/"):
-                file = found["stem"] + found["suffix"]
-                newest[file] = max(newest.get(file, (0.0, "")), (changed, found["sha"]))
-        for file in sorted(newest):  # what others are the sign of comes first, as where they were written
-            if wanted(file) and not (stage.path / file).is_file():
-                self.store.pull(f"{name}/{keyed(file, newest[file][1])}", stage.path / file, newest[file][1])
+    def attempt(self, stage: Stage, token: int) -> Attempt:
+        """Go on with an unfinished stage, under a lease of its name with this token."""
+        return Attempt.begin(self.store, stage, self.name(stage), token)
 
-    def _fetch_state(self, stage: Stage) -> None:
-        name, folder = f"{self.name(stage)}/{STATE}", stage.path / STATE
-        pointer = self.store.read_json(f"{name}/{LATEST}")
-        if pointer is None:
-            return
-        here = read_json(folder / LATEST)["step"] if (folder / LATEST).is_file() else -1
-        if here >= pointer["step"]:
-            return
-        for entry in (pointer, *pointer.get("older", [])):
-            self.store.pull(
-                f"{name}/{keyed(entry['file'], entry['sha256'])}", folder / entry["file"], entry["sha256"]
+    def join(self, stage: Stage) -> Attempt:
+        """Help with an unfinished stage that another process of the run has begun."""
+        return Attempt.join(self.store, stage, self.name(stage))
+
+    def upload(self, stage: Stage, attempt: Attempt | None = None) -> None:
+        """A finished stage: inner stages, then files, then `done.json`, which only one machine can write.
+
+        `LeaseLost` if the stage was started over meanwhile; if another machine has finished it, its result
+        counts.
+        """
+        name, of = self.name(stage), _attempt_of(stage)
+        begun = self._check(stage, of)
+        done = {"attempt": of, "token": 0, "metrics": None}
+        if attempt is not None:
+            attempt.upload_state()
+            done |= {"token": attempt.pointer.token, "metrics": attempt.pointer.metrics}
+        self._upload_inside(stage, f"{name}/{of}", done, begun)
+        try:
+            self._check(stage, of)
+        except LeaseLost:  # what was made for nothing is taken back
+            self.store.delete([f"{name}/{DONE}"])
+            raise
+        self._tidy(stage, f"{name}/{of}")
+
+    def _check(self, stage: Stage, attempt: str) -> bool:
+        """Whether the stage was begun under a lease; `LeaseLost` if it was started over since then."""
+        pointer = newest(self.store, self.name(stage))
+        if pointer is not None and pointer.attempt != attempt:
+            raise LeaseLost(
+                f"{self.name(stage)} was started over elsewhere; run the same command again to go on with it"
             )
-        decisions = self.store.read_json(f"{name}/{DECISIONS}")
-        if decisions is not None:
-            _write(folder / DECISIONS, decisions)
-        self.fetch_metrics(stage)
-        _write(folder / LATEST, pointer)
-        self._sent[folder / LATEST] = _mark(folder / LATEST)
-        logger.info("going on from step %d", pointer["step"])
+        return pointer is not None
 
-    def hand_in_progress(self, stage: Stage) -> None:
-        """What an unfinished stage has so far, so that another machine can go on with it."""
-        if (stage.path / STARTED).is_file():
-            self._send_small(stage, STARTED)
-        first = set(self._loose(stage))
-        for file in sorted(self._loose(stage)):
-            # What the first look found is whole, and so is all that was written before it.
-            if file in first or any(file < other for other in first):
-                self._send(stage, file)
-        self._hand_in_state(stage)
-        self._send_small(stage, METRICS)
-        self.hand_in_events()
-
-    def _loose(self, stage: Stage) -> Iterator[str]:
-        """Files of a stage that are not about its progress."""
-        for path in walk(stage.path):
-            name = path.relative_to(stage.path)
-            if name.parts[0] != STATE and name.name not in (DONE, STARTED, METRICS, RESOLVED):
-                yield name.as_posix()
-
-    def _hand_in_state(self, stage: Stage) -> None:
-        folder = stage.path / STATE
-        if not (folder / LATEST).is_file() or self._is_sent(folder / LATEST):
-            return
-        name = f"{self.name(stage)}/{STATE}"
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".outgoing-") as outgoing:
-            mark = _mark(folder / LATEST)
-            pointer = read_json(folder / LATEST)
-            entries = [pointer, *pointer.get("older", [])]
-            for entry in entries:
-                try:  # a second name, since training may remove the first one meanwhile
-                    os.link(folder / entry["file"], Path(outgoing) / entry["file"])
-                except FileNotFoundError:
-                    return
-            for entry in entries:
-                self.store.push(
-                    Path(outgoing) / entry["file"], f"{name}/{keyed(entry['file'], entry['sha256'])}"
-                )
-        if (folder / DECISIONS).is_file():
-            self.store.write(f"{name}/{DECISIONS}", (folder / DECISIONS).read_bytes())
-        self.store.write(f"{name}/{LATEST}", json.dumps(pointer).encode())
-        self._sent[folder / LATEST] = mark
-        kept = {f"{name}/{keyed(entry['file'], entry['sha256'])}" for entry in entries}
-        old = [key for key in self.store.names(name) if _KEYED.match(key) and key not in kept]
-        self.store.delete(old)
-        self.event("checkpoint", stage=self.name(stage), step=pointer["step"])
-
-    def hand_in(self, stage: Stage) -> None:
-        """A finished stage: inner stages, then files, then `done.json`, which only one machine can write."""
+    def _upload_inside(self, stage: Stage, folder: str, about: dict[str, Any], begun: bool) -> None:
+        """One stage's files to a folder of the store, inner stages first, and then its `done.json`."""
         for inner in _inner(stage):
-            self.hand_in(inner)
+            inside = {**about, "metrics": None}
+            self._upload_inside(inner, f"{folder}/{inner.path.name}", inside, begun)
         name, record = self.name(stage), stage.record
         for file, sha256 in record["files"].items():
-            self.store.push(stage.path / file, f"{name}/{keyed(file, sha256)}")
-        self._hand_in_state(stage)
-        for file in (METRICS, RESOLVED):
-            self._send_small(stage, file)
-        if not self.store.create(f"{name}/{DONE}", (stage.path / DONE).read_bytes()):
-            self._give_way(stage)
-            return
-        self._tidy(stage, record)
-        self.event("handed_in", stage=name)
+            self.store.upload(stage.path / file, f"{folder}/{keyed(file, sha256)}")
+        metrics = about["metrics"] or self._upload_metrics(stage, folder)
+        if (stage.path / RESOLVED).is_file():
+            self.store.write(f"{name}/{RESOLVED}", (stage.path / RESOLVED).read_bytes())
+        done = {**about, "folder": folder, "metrics": metrics, "record": record}
+        if self.store.create(f"{name}/{DONE}", json.dumps(done).encode()):
+            self.event("uploaded", stage=name)
+        else:
+            self._give_way(stage, done, begun)
 
-    def _give_way(self, stage: Stage) -> None:
-        """Another machine was first: its result counts."""
-        theirs = self.store.read_json(f"{self.name(stage)}/{DONE}")
-        ours = stage.record
-        if theirs["made_from"] != ours["made_from"]:
+    def _upload_metrics(self, stage: Stage, folder: str) -> str | None:
+        path = stage.path / METRICS
+        if not path.is_file():
+            return None
+        name = f"{folder}/{keyed(METRICS, file_digest(path))}"
+        self.store.upload(path, name)
+        return name
+
+    def _give_way(self, stage: Stage, ours: dict[str, Any], begun: bool) -> None:
+        """Another machine was first: its result counts, unless it is one of an earlier attempt."""
+        name = self.name(stage)
+        theirs = self.store.read_json(f"{name}/{DONE}")
+        if begun and theirs["attempt"] != ours["attempt"]:
+            self.store.write(f"{name}/{DONE}", json.dumps(ours).encode())
+        elif theirs["record"]["made_from"] != ours["record"]["made_from"]:
             raise StaleError(
-                f"{self.store.address}/{self.name(stage)} was made from other inputs; "
+                f"{self.store.address}/{name} was made from other inputs; "
                 "add --start-over to replace it, or give the recipe another name"
             )
-        if theirs["files"] != ours["files"]:
-            self.event("gave_way", stage=self.name(stage))
-            self.fetch(stage)
+        elif theirs["record"]["files"] != ours["record"]["files"]:
+            self.event("gave_way", stage=name)
+            self.download(stage)
 
-    def _tidy(self, stage: Stage, record: dict[str, Any]) -> None:
+    def _tidy(self, stage: Stage, folder: str) -> None:
         """Remove what only mattered while the stage was unfinished."""
-        name = self.name(stage)
-        kept = {f"{name}/{keyed(file, sha256)}" for file, sha256 in record["files"].items()}
-        inner = tuple(f"{self.name(one)}/" for one in _inner(stage))
-        left = [
-            key
-            for key in self.store.names(name)
-            if _KEYED.match(key) and key not in kept and not key.startswith((f"{name}/{STATE}/", *inner))
-        ]
-        self.store.delete([*left, f"{name}/{STARTED}"])
+        kept = {f"{folder}/{keyed(file, sha256)}" for file, sha256 in stage.record["files"].items()}
+        others = (STATE, "metrics.", *(f"{inner.path.name}/" for inner in _inner(stage)))
+        whole = tuple(f"{folder}/{one}" for one in others)
+        names = self.store.names(folder)
+        self.store.delete(name for name in names if name not in kept and not name.startswith(whole))
 
     def clear(self, stage: Stage) -> None:
-        """Throw a stage away, there and here."""
-        names = sorted(self.store.names(self.name(stage)), key=lambda name: not name.endswith(DONE))
-        self.store.delete(names)
-        shutil.rmtree(stage.path, ignore_errors=True)
-        self._sent = {path: mark for path, mark in self._sent.items() if stage.path not in path.parents}
+        """Throw a stage away, there and here: a new attempt, of which no machine has anything.
 
-    def hand_in_folder(self, folder: Path) -> None:
+        Whoever is at work on it loses its lease, and what it still uploads does not count.
+        """
+        name = self.name(stage)
+        token = self.leases.revoke(name)
+        pointer = Pointer(new_attempt(), token)
+        self.store.write(pointer_name(name, token), pointer.encoded())
+        names = sorted(self.store.names(name), key=lambda one: not one.endswith(f"/{DONE}"))
+        self.store.delete(one for one in names if one != pointer_name(name, token))
+        discard(stage)
+
+    def upload_folder(self, folder: Path) -> None:
         """A folder that is no stage, as samples or a report: every file under its own name."""
         name = folder.relative_to(self.run.path).as_posix()
         for path in walk(folder):
             self.store.write(f"{name}/{path.relative_to(folder).as_posix()}", path.read_bytes())
 
-    def hand_in_events(self) -> None:
+    def upload_events(self) -> None:
         """All events of this process; every process has a file of its own, since a store cannot append."""
-        if len(self._said) == self._handed_events:
+        if len(self._events) == self._uploaded_events:
             return
-        said = list(self._said)
-        self.store.write(f"events/{self.who}.jsonl", _lines(said))
-        self._handed_events = len(said)
+        events = list(self._events)
+        self.store.write(f"events/{self.who}.jsonl", _lines(events))
+        self._uploaded_events = len(events)
 
     def gather_events(self) -> None:
         """The events of all processes of the run in one `events.jsonl`, here and in the store."""
-        self.hand_in_events()
-        found: list[dict[str, Any]] = []
+        self.upload_events()
+        events: list[dict[str, Any]] = []
         for name in self.store.names("events"):
             raw = self.store.read(name) or b""
             with contextlib.suppress(ValueError):
-                found += [json.loads(text) for text in raw.splitlines()]
-        found += read_lines(self.run.path / EVENTS)  # last: what went wrong above is there by now
-        unique = {json.dumps(line, sort_keys=True): line for line in found}
+                events += [json.loads(text) for text in raw.splitlines()]
+        events += read_lines(self.run.path / EVENTS)  # last: what went wrong above is there by now
+        unique = {json.dumps(line, sort_keys=True): line for line in events}
         raw = _lines(sorted(unique.values(), key=lambda line: line["time"]))
-        _write_bytes(self.run.path / EVENTS, raw)
+        with replacing(self.run.path / EVENTS) as beside:
+            beside.write_bytes(raw)
         self.store.write(EVENTS, raw)
 
-    def _send(self, stage: Stage, file: str) -> None:
-        path = stage.path / file
-        with contextlib.suppress(FileNotFoundError):
-            if not self._is_sent(path):
-                mark = _mark(path)
-                self.store.push(path, f"{self.name(stage)}/{keyed(file, file_digest(path))}")
-                self._sent[path] = mark
 
-    def _send_small(self, stage: Stage, file: str) -> None:
-        path = stage.path / file
-        if path.is_file() and not self._is_sent(path):
-            mark = _mark(path)
-            self.store.write(f"{self.name(stage)}/{file}", path.read_bytes())
-            self._sent[path] = mark
-
-    def _is_sent(self, path: Path) -> bool:
-        return self._sent.get(path) == _mark(path)
+def _attempt_of(stage: Stage) -> str:
+    """The attempt that a finished stage is of; one that was never in a store is named by what is in it."""
+    return attempt_here(stage) or digest(stage.record["files"])[:12]
 
 
 def _inner(stage: Stage) -> list[Stage]:
@@ -322,43 +308,9 @@ def trained(run: Run) -> list[Stage]:
     return [*experts, run.router, *([] if run.config.student is None else [run.student, run.few_step])]
 
 
-def fetch_run(address: str, folder: Path) -> Path:
-    """What sampling needs of a finished run in a store, without its samples at rest; its folder here."""
-    top, _, name = address.rstrip("/").rpartition("/")
-    store = Store(address)
-    tree = store.read_json(RESOLVED)
-    if tree is None:
-        raise RunError(
-            f"{address} is not a run (no resolved.json); give an address that `atoll run` wrote to"
-        )
-    run = Run(folder / name, RunConfig.model_validate(tree))
-    _write(run.path / RESOLVED, tree)
-    mirror = Mirror(run, top, run.config.launch.patience)
-    mirror.fetch_networks()
-    return run.path
-
-
 def _lines(values: list[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(value) + "\n" for value in values).encode()
 
 
-def _write(path: Path, value: Any) -> None:
-    _write_bytes(path, (json.dumps(value, indent=2) + "\n").encode())
-
-
-def _write_bytes(path: Path, raw: bytes) -> None:
-    with replacing(path) as beside:
-        beside.write_bytes(raw)
-
-
 def _same(path: Path, sha256: str) -> bool:
     return path.is_file() and file_digest(path) == sha256
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
-
-
-def _mark(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_mtime_ns, found.st_size
