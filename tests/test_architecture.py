@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "study": {"config", "runs", "models", "data", "train", "sampling", "evaluate", "plan"}
     | {"launch", "pages", "errors"},
     "publish": {"config", "devices", "runs", "models", "data", "sampling", "errors"},
-    "plan": {"config", "errors"},
+    "plan": {"config", "devices", "models", "threads", "errors"},
     "pages": {"config", "runs", "data", "sampling", "evaluate", "plan", "doctor", "errors"},
     "storage": {"config", "runs", "errors"},
     "launch": {"config", "runs", "storage", "plan", "threads", "data", "errors"},

@@ -16,9 +16,8 @@ from torch.utils.checkpoint import checkpoint
 from atoll.config import NetworkConfig, patches
 from atoll.errors import ConfigError
 from atoll.models import conditions
+from atoll.models.costs import FREQUENCIES
 
-FREQUENCIES = 256
-"""Size of the sinusoidal embedding of t before its MLP."""
 TIME_SCALE = 1000.0
 """Networks see 1000 t, the range for which the frequencies are made."""
 STEP_SCALE = 10.0

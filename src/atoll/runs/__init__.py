@@ -10,7 +10,7 @@ from atoll.runs.files import (
     safe_name,
     write_json,
 )
-from atoll.runs.metrics import Metrics
+from atoll.runs.metrics import Metrics, Tail
 from atoll.runs.run import RECIPE, RESOLVED, Run, runs_folder
 from atoll.runs.stage import DONE, STARTED, Stage
 
@@ -22,6 +22,7 @@ __all__ = [
     "Metrics",
     "Run",
     "Stage",
+    "Tail",
     "append_line",
     "digest",
     "file_digest",

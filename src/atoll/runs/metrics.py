@@ -1,9 +1,11 @@
 """What a job measures while it works, as lines that others read along."""
 
+import contextlib
 import json
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 from atoll.runs.files import read_lines, replacing
 
@@ -27,3 +29,49 @@ class Metrics:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+class Tail:
+    """The newest line of a file of JSON lines that grows: what has been seen is not read again."""
+
+    PIECE = 1 << 16
+    """Bytes at most of one look: of a long file only the end is of interest."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.bytes_read = 0
+        """In all looks."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._file, self._offset, self._half, self._last = (0, 0), 0, b"", dict[str, Any]()
+
+    def latest(self) -> dict[str, Any]:
+        """The last whole line, or nothing yet; a file that was replaced or cut is read anew."""
+        try:
+            about = self.path.stat()
+        except OSError:
+            self._forget()
+            return {}
+        if (about.st_dev, about.st_ino) != self._file or about.st_size < self._offset:
+            self._forget()
+            self._file = (about.st_dev, about.st_ino)
+        if about.st_size > self._offset:
+            self._read(about.st_size)
+        return self._last
+
+    def _read(self, size: int) -> None:
+        """Read on to `size`; where that is far, from a line's end near it."""
+        skipped = size - self._offset > self.PIECE
+        start = size - self.PIECE if skipped else self._offset
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(start)
+            data = file.read(size - start)
+        self.bytes_read += len(data)
+        self._offset = start + len(data)
+        lines = ((b"" if skipped else self._half) + data).split(b"\n")
+        self._half = lines.pop()  # what comes after the last line's end
+        for text in reversed(lines[1:] if skipped else lines):
+            with contextlib.suppress(ValueError):
+                self._last = dict(json.loads(text))
+                return

@@ -1,0 +1,8 @@
+"""What a run will need before anything is spent: parameters, FLOPs, memory, bytes, hours."""
+
+from atoll.plan.printed import sentences
+from atoll.plan.sheets import DEVICES, Device
+from atoll.plan.strategies import strategy_costs, strategy_flops
+from atoll.plan.sums import plan, useful_threads
+
+__all__ = ["DEVICES", "Device", "plan", "sentences", "strategy_costs", "strategy_flops", "useful_threads"]

@@ -1,0 +1,101 @@
+"""The sums over all jobs of a run."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from atoll import threads
+from atoll.config import NetworkConfig, RunConfig
+from atoll.models import costs
+from atoll.models.costs import FULL, HALF
+from atoll.plan.distillation import Trained, students
+from atoll.plan.fitting import memory_of, parallel_of, what_would_fit
+from atoll.plan.known import about_data, network_of
+from atoll.plan.sheets import Device, device_named
+from atoll.plan.strategies import strategy_costs
+
+
+def plan(config: RunConfig, found: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The whole plan of a run; `found` is what is known of its data, if they are there already."""
+    about, clusters = about_data(config, found or {}), config.partition.clusters
+    device, devices = device_named(config.plan.gpu, clusters), max(1, round(config.launch.gpus))
+    trained: dict[str, Trained] = {}
+    for k in range(clusters):
+        expert = config.expert_for(k)
+        trained[f"expert {k}"] = Trained(network_of(expert, config, about), expert)
+    if clusters > 1:
+        trained["router"] = Trained(network_of(config.router, config, about), config.router)
+    jobs = {name: _job(job, device, devices) for name, job in trained.items()}
+    together = sum(job["hours"] for job in jobs.values()) / device.at_once
+    alone = {
+        name: _job(job, device._replace(at_once=1), devices) for name, job in students(config, about).items()
+    }
+    jobs |= alone
+    per_sample = math.prod(about["shape"]) * about["bytes_per_value"]
+    if config.condition.kind == "text":
+        per_sample += config.encode.text_tokens * about["text"] * HALF
+    samples = about["samples"]
+    return {
+        "run": config.name,
+        "data": {
+            "shape": list(about["shape"]),
+            "samples": samples,
+            "bytes": None if samples is None else samples * per_sample,
+            "bytes_of_a_cluster": None if samples is None else samples * per_sample / clusters,
+        },
+        "device": {"name": config.plan.gpu, **device._asdict()},
+        "jobs": jobs,
+        "strategies": strategy_costs(config, found),
+        "total": {
+            "parameters": sum(job["parameters"] for job in jobs.values()),
+            "flops": sum(job["flops"] for job in jobs.values()),
+            "device_hours": devices * (together + sum(job["hours"] for job in alone.values())),
+            "disk_bytes": sum(job["disk_bytes"] for job in jobs.values()),
+            "upload_bytes": sum(job["upload_bytes"] for job in jobs.values()),
+        },
+    }
+
+
+def useful_threads(
+    config: RunConfig, settings: NetworkConfig, batch: int, found: Mapping[str, Any] | None = None
+) -> int:
+    """CPU threads that pay for a network of this run and so many samples at once."""
+    network = network_of(settings, config, about_data(config, found or {}))
+    return threads.useful(costs.product(network, batch))
+
+
+def _job(job: Trained, device: Device, devices: int) -> dict[str, Any]:
+    """What a training takes on each of its devices, and how long."""
+    network, train, asked = job
+    count, forward = costs.parameters(network), costs.forward_flops(network)
+    passes = 4 if train.recompute else 3
+    flops = (passes * forward + asked.flops) * train.steps * train.batch
+    needed = memory_of(network, train, device, asked, devices)
+    own = -(-train.batch // devices)
+    rows = min(train.micro_batch or own, own)
+    half = device.half if train.precision == "auto" else train.precision != "float32"
+    fits = needed.total <= device.room
+    state = FULL * count * 4
+    milestones = train.steps // train.milestone_every if train.milestone_every else 0
+    rate = device.rate(costs.product(network, rows)) * devices
+    return {
+        "parameters": count,
+        "tokens": network.tokens,
+        "steps": train.steps,
+        "batch": train.batch,
+        "devices": devices,
+        "parallel": parallel_of(network, train, device) if devices > 1 else None,
+        "forward_flops_per_sample": forward,
+        "flops": flops,
+        "teacher_flops": asked.flops * train.steps * train.batch,
+        "memory_bytes": {**needed._asdict(), "total": needed.total},
+        "activations_bytes": {
+            "kept": costs.activations(network, rows, half=half, recompute=False).peak,
+            "recomputed": costs.activations(network, rows, half=half, recompute=True).peak,
+        },
+        "fits": fits,
+        "to_fit": "" if fits else what_would_fit(network, train, device, asked, devices),
+        "hours": flops / rate / 3600,
+        "disk_bytes": state * (train.keep + 1 + milestones) + FULL * count,
+        "upload_bytes": FULL * count,
+    }

@@ -1,0 +1,237 @@
+"""Costs are those of the networks, for every combination of settings that the config's own types allow."""
+
+import itertools
+import math
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from atoll.config import NetworkConfig, TrainConfig
+from atoll.models import conditions, costs
+from atoll.models.costs import Network
+from atoll.models.dit import DiT
+from atoll.models.router import Router
+from atoll.train import optimiser
+from tests.models.test_dit import captions
+
+GRIDS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((3, 8), (2,)),
+    ((3, 8, 8), (2, 4)),
+    ((1, 4, 8, 4), (2, 4, 1)),
+]
+"""Samples (channels, *grid) of every rank, and their patches."""
+
+
+def values(annotation: Any) -> tuple[Any, ...]:
+    """All values that a type of the config allows, if they are few."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return (False, True) if annotation is bool else ()
+
+
+def settings() -> list[dict[str, Any]]:
+    """Every combination of those keys of a network that are choices."""
+    choices = {
+        name: values(field.annotation)
+        for name, field in NetworkConfig.model_fields.items()
+        if values(field.annotation)
+    }
+    assert {"modulation", "text", "qk_norm", "activation"} <= choices.keys()
+    return [dict(zip(choices, chosen, strict=True)) for chosen in itertools.product(*choices.values())]
+
+
+def every(shape: tuple[int, ...], patch: tuple[int, ...]) -> list[Network]:
+    """Every network: each choice, condition and role; a hidden layer of uneven width."""
+    made = []
+    roles: list[dict[str, Any]] = [{}, {"steps": True}, {"clusters": 5}]
+    for options, kind, role in itertools.product(settings(), get_args(conditions.Kind), roles):
+        config = NetworkConfig.model_validate(
+            {"width": 24, "depth": 2, "heads": 2, "patch": patch, "mlp": 2.6, **options}
+        )
+        told = {"class": {"classes": 7}, "text": {"text": 6, "length": 3}}.get(kind, {})
+        made.append(Network(config, shape, kind, **told, **role))
+    return made
+
+
+def build(network: Network) -> DiT | Router:
+    told: dict[str, Any] = {"kind": network.kind, "classes": network.classes, "text": network.text}
+    with torch.device("meta"):
+        if network.clusters:
+            return Router(network.config, network.shape, network.clusters, **told)
+        return DiT(network.config, network.shape, **told, steps=network.steps)
+
+
+def condition(network: Network) -> conditions.Condition:
+    if network.kind == "text":
+        return captions(1, length=network.length).to("meta")
+    return torch.zeros(1, dtype=torch.long, device="meta") if network.kind == "class" else None
+
+
+@pytest.mark.parametrize(("shape", "patch"), GRIDS, ids=str)
+def test_parameters_and_flops_are_those_of_the_network(shape, patch):
+    """Parameters exactly; FLOPs as torch's own counter has them, which counts the same products."""
+    networks = every(shape, patch)
+    assert len(networks) == 9 * math.prod(
+        len(set(column)) for column in zip(*map(dict.values, settings()), strict=True)
+    )
+    for network in networks:
+        model = build(network)
+        assert costs.parameters(network) == sum(value.numel() for value in model.parameters()), network
+        with FlopCounterMode(display=False) as counter:
+            model(torch.zeros(1, *shape, device="meta"), torch.zeros(1, device="meta"), condition(network))
+        assert costs.forward_flops(network) == pytest.approx(counter.get_total_flops(), rel=1e-9), network
+
+
+def test_blocks_are_counted_alone():
+    for network in every(*GRIDS[1])[:24]:
+        block = build(network).trunk.blocks[0]
+        assert costs.block_parameters(network) == sum(value.numel() for value in block.parameters())
+
+
+def test_text_by_two_layers_is_not_pooled():
+    """PixArt-α: 609.5 million weights, of which a pooled text would have 460.7."""
+    tree = {"size": "XL/2", "modulation": "shared", "text": "cross-mlp"}
+    network = Network(NetworkConfig.model_validate(tree), (4, 64, 64), "text", text=4096, length=120)
+    assert costs.parameters(network) / 1e6 == pytest.approx(609.5, abs=0.1)
+
+
+def test_the_published_flops_of_dit():
+    """DiT-XL/2: 118.64 billion multiplications (Peebles & Xie, table 4)."""
+    network = costs.Network(NetworkConfig(size="XL/2"), (4, 32, 32), "class", 1000)
+    assert costs.forward_flops(network) / 2 / 1e9 == pytest.approx(118.64, rel=0.005)
+
+
+def test_bytes_of_an_expert():
+    network = Network(NetworkConfig(size="S/2"), (4, 32, 32))
+    assert costs.weight_bytes(network) == 4 * costs.parameters(network)
+    assert costs.weight_bytes(network, costs.HALF) == 2 * costs.parameters(network)
+
+
+def test_the_smallest_product_of_a_block():
+    network = Network(NetworkConfig(width=64, depth=1, heads=2, mlp=0.5), (1, 8, 8))
+    assert costs.product(network, 3) == 3 * 16 * 64 * 32
+
+
+def kept_bytes(model, condition, batch, shape, half):
+    """Bytes of all storages, but those of the weights, that autograd keeps after the forward pass."""
+    weights = {value.untyped_storage().data_ptr() for value in model.parameters()}
+    held = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            held[storage.data_ptr()] = storage  # holding it keeps the address from being used again
+        return tensor
+
+    x_t = torch.randn(batch, *shape)
+    with (
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        torch.autocast("cpu", dtype=torch.bfloat16, enabled=half),
+    ):
+        (model(x_t, torch.rand(batch), condition).float() - x_t).square().mean()
+    return sum(storage.nbytes() for storage in held.values())
+
+
+SIZES = [
+    ({"width": 64, "depth": 3, "heads": 2}, (4, 16, 16), 8),
+    ({"width": 96, "depth": 4, "heads": 4}, (1, 28, 28), 4),
+    ({"width": 256, "depth": 2, "heads": 4}, (4, 32, 32), 2),
+]
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(("size", "shape", "batch"), SIZES)
+@pytest.mark.parametrize(
+    "options", [{}, {"qk_norm": True, "modulation": "shared"}, {"text": "cross-mlp"}], ids=str
+)
+@pytest.mark.parametrize("kind", ["none", "text"])
+def test_activations_are_what_autograd_keeps(kind, options, size, shape, batch, half, recompute):
+    settings = NetworkConfig.model_validate({**size, **options, "patch": (2, 2)})
+    text = 6 if kind == "text" else 0
+    model = DiT(settings, shape, kind, text=text)
+    model.trunk.recompute = recompute
+    told = captions(batch, length=20) if text else None
+    found = kept_bytes(model, told, batch, shape, half)
+    network = costs.Network(settings, shape, kind, text=text, length=20 if text else 0)
+    planned = costs.activations(network, batch, half=half, recompute=recompute)
+    assert planned.kept == pytest.approx(found, rel=0.05)
+
+
+def test_recomputing_needs_one_block_more_at_its_peak():
+    network = costs.Network(NetworkConfig(width=64, depth=10, heads=2), (4, 16, 16))
+    whole, recomputed = (costs.activations(network, 4, half=False, recompute=on) for on in (False, True))
+    one = costs.activations(
+        costs.Network(NetworkConfig(width=64, depth=1, heads=2), (4, 16, 16)), 4, half=False, recompute=False
+    )
+    none = (
+        2 * one.kept
+        - costs.activations(
+            costs.Network(NetworkConfig(width=64, depth=2, heads=2), (4, 16, 16)),
+            4,
+            half=False,
+            recompute=False,
+        ).kept
+    )
+    assert whole.peak == whole.kept
+    assert recomputed.peak - recomputed.kept == pytest.approx(one.kept - none)
+
+
+S2 = Network(NetworkConfig(size="S/2"), (4, 32, 32))
+COUNT = costs.parameters(S2)
+
+
+def test_memory_by_hand():
+    """Twenty bytes a weight: itself, its average, its gradient, two moments; of DDP on each device."""
+    one, two = (costs.memory(S2, TrainConfig(batch=8), devices=n) for n in (1, 2))
+    assert one.total - one.activations == costs.TRAINED * COUNT == 20 * COUNT
+    assert two.total - two.activations == 20 * COUNT
+    assert two.activations < 0.6 * one.activations
+
+
+@pytest.mark.parametrize("kind", ["none", "text"])
+@pytest.mark.parametrize("which", ["adamw", "muon"])
+def test_the_optimiser_remembers_as_much(which, kind):
+    """Against the optimisers themselves, after a step."""
+    config = NetworkConfig(width=32, depth=2, heads=2, patch=(4, 4))
+    network = Network(config, (1, 8, 8), kind, text=6 if kind == "text" else 0)
+    model = DiT(config, (1, 8, 8), kind, text=network.text)
+    train = TrainConfig(batch=1, optimiser=which)
+    built = optimiser.build(model, train)
+    for value in model.parameters():
+        value.grad = torch.ones_like(value)
+    for part in built:
+        part.step(1e-3)
+    remembered = [v for part in built for state in part.state.values() for v in state.values() if v.ndim]
+    planned = costs.memory(network, train).optimiser
+    assert planned == sum(value.nbytes for value in remembered)
+
+
+def test_fsdp_shares_everything_but_what_is_at_work():
+    """A share of twenty bytes a weight; two blocks whole, what is outside them, a block's gradients."""
+    train = TrainConfig(batch=8)
+    four = costs.memory(S2, train, devices=4, parallel="fsdp")
+    block = costs.block_parameters(S2)
+    assert four.weights + four.average + four.gradients + four.optimiser == 5 * COUNT
+    assert four.gathered == 4 * (3 * block + COUNT - 12 * block)
+    assert costs.memory(S2, train, devices=1, parallel="fsdp") == costs.memory(S2, train)
+
+
+def test_fsdp_adds_gradients_of_micro_batches_up_whole():
+    whole, pieces = (
+        costs.memory(S2, TrainConfig(batch=8, micro_batch=size), devices=2, parallel="fsdp")
+        for size in (None, 2)
+    )
+    assert pieces.gathered - whole.gathered == 4 * (COUNT - costs.block_parameters(S2))
+
+
+def test_a_micro_batch_larger_than_the_share_is_the_share():
+    one, large = (costs.memory(S2, TrainConfig(batch=8, micro_batch=size), devices=4) for size in (2, 100))
+    assert one == large
+
+
+def test_teachers_are_in_memory():
+    train = TrainConfig(batch=8)
+    assert costs.memory(S2, train, teachers=7.0).total == costs.memory(S2, train).total + 7
