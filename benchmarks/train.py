@@ -3,6 +3,8 @@
 Every contender lives in a process of its own, since allocator, threads and compiled code are a process's;
 they take a few steps in turn, and the best of each counts. All in the precision in which this machine
 multiplies matrices fastest, except the plain loop, which is float32 as the papers' reference code ships it.
+On a GPU the network is as large as the card trains, contenders come one after the other, and memory, the
+seconds to compile and the share of the data sheet's peak are reported too.
 """
 
 import argparse
@@ -10,34 +12,14 @@ import contextlib
 import copy
 import json
 import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict
 from typing import Any
 
+from benchmarks._race import SIZES, Size, Worker, fastest, race
+
 Step = Callable[[], object]
-
-
-@dataclass(frozen=True)
-class Size:
-    """What is trained."""
-
-    width: int
-    depth: int
-    heads: int
-    patch: int
-    shape: tuple[int, ...]
-    threads: int
-    batch: int = 16
-    classes: int = 1000
-
-
-SIZES = {
-    "middle": Size(384, 6, 6, 2, (4, 32, 32), len(os.sched_getaffinity(0))),
-    "demo": Size(96, 4, 4, 4, (1, 28, 28), 1),
-}
 
 
 def network(size: Size, activation: str) -> Any:
@@ -73,7 +55,7 @@ def atoll_step(size: Size, precision: str, compiled: bool) -> Step:
     config = TrainConfig(batch=size.batch, precision=precision)
     model = DiT(network(size, "gelu"), size.shape, "class", size.classes)
     task = loop.Task("bench", model, loss, None, config, 0, 0.1, Stage(None))
-    steps = loop.Steps(task, torch.device("cpu"))
+    steps = loop.Steps(task, torch.device(size.device))
     if compiled:
         hardware.compile_blocks(steps.model)
     window = loop.Window(0)
@@ -102,7 +84,7 @@ def diffusers_step(size: Size, precision: str, compiled: bool) -> Step:
         sample_size=size.shape[1],
         patch_size=size.patch,
         num_embeds_ada_norm=size.classes,
-    )
+    ).to(size.device)
     called = torch.compile(model) if compiled else model
     parameters = list(model.parameters())
     optimiser = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
@@ -110,8 +92,8 @@ def diffusers_step(size: Size, precision: str, compiled: bool) -> Step:
 
     def step() -> None:
         x_0, label = data(size)
-        noise, t = torch.randn_like(x_0), torch.rand(size.batch)
-        with cast(precision):
+        noise, t = torch.randn_like(x_0), torch.rand(size.batch, device=size.device)
+        with cast(precision, size.device):
             predicted = called(
                 x_0.lerp(noise, t.view(-1, 1, 1, 1)), timestep=1000 * t, class_labels=label
             ).sample
@@ -131,7 +113,7 @@ def plain_step(size: Size, precision: str, compiled: bool) -> Step:
 
     from atoll.models.dit import DiT
 
-    model = DiT(network(size, "gelu-tanh"), size.shape, "class", size.classes)
+    model = DiT(network(size, "gelu-tanh"), size.shape, "class", size.classes).to(size.device)
     averaged = copy.deepcopy(model)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4)
     total = 0.0
@@ -139,7 +121,7 @@ def plain_step(size: Size, precision: str, compiled: bool) -> Step:
     def step() -> None:
         nonlocal total
         x_0, label = data(size)
-        noise, t = torch.randn_like(x_0), torch.rand(size.batch)
+        noise, t = torch.randn_like(x_0), torch.rand(size.batch, device=size.device)
         predicted = model(x_0.lerp(noise, t.view(-1, 1, 1, 1)), t, label)
         loss = (predicted - (noise - x_0)).square().mean()
         optimiser.zero_grad()
@@ -160,121 +142,108 @@ CONTENDERS = {"atoll": atoll_step, "diffusers": diffusers_step, "plain": plain_s
 def data(size: Size) -> Any:
     import torch
 
-    return torch.randn(size.batch, *size.shape), torch.randint(size.classes, (size.batch,))
+    x_0 = torch.randn(size.batch, *size.shape, device=size.device)
+    return x_0, torch.randint(size.classes, (size.batch,), device=size.device)
 
 
-def cast(precision: str) -> contextlib.AbstractContextManager[Any]:
+def cast(precision: str, device: str) -> contextlib.AbstractContextManager[Any]:
     import torch
 
-    if precision == "bfloat16":
-        return torch.autocast("cpu", dtype=torch.bfloat16)
-    return contextlib.nullcontext()
-
-
-def peak(precision: str) -> float:
-    """GFLOP/s of a large matrix product, best of many."""
-    import torch
-
-    side = 1024
-    a = torch.randn(side, side, dtype=getattr(torch, precision))
-    best = float("inf")
-    for _ in range(12):
-        since = time.perf_counter()
-        torch.mm(a, a)
-        best = min(best, time.perf_counter() - since)
-    return 2 * side**3 / best / 1e9
+    if precision == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.partition(":")[0], dtype=getattr(torch, precision))
 
 
 def work(name: str, size: Size, precision: str, compiled: bool) -> None:
-    """A contender: a line in, so many steps, seconds of the best one out; `peak` measures matrix products."""
+    """A contender: a line in, so many steps, the best one's seconds out; `peak` measures matrix products."""
     import torch
 
+    from benchmarks import _card
+
+    device = torch.device(size.device)
     torch.set_num_threads(size.threads)
     torch.manual_seed(0)
     step = CONTENDERS[name](size, precision, compiled) if name != "peak" else None
     for line in sys.stdin:
         if step is None:
-            print(json.dumps(peak(line.strip())), flush=True)
-            continue
-        best = float("inf")
-        for _ in range(int(line)):
-            since = time.perf_counter()
-            step()
-            best = min(best, time.perf_counter() - since)
-        print(json.dumps(best), flush=True)
-
-
-class Worker:
-    """A process that takes steps when told."""
-
-    def __init__(self, name: str, size: str, precision: str = "float32", compiled: bool = False) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.train",
-            "--worker",
-            name,
-            size,
-            precision,
-            str(int(compiled)),
-        ]
-        environment = {**os.environ, "OMP_NUM_THREADS": str(SIZES[size].threads)}
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-        self.best = float("inf")
-
-    def ask(self, line: str) -> float:
-        """One line out, one number back."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise RuntimeError("a contender failed; its reason is above")
-        return float(json.loads(answer))
-
-    def measure(self, steps: int) -> None:
-        """Take steps and remember the best."""
-        self.best = min(self.best, self.ask(str(steps)))
-
-    def close(self) -> None:
-        """End the process."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
-
-
-def race(
-    size: str, contenders: dict[str, tuple[str, str, bool]], rounds: int, steps: int
-) -> dict[str, float]:
-    """Samples per second of each, measured in turn after a warm-up; one that cannot run is left out."""
-    workers = {label: Worker(name, size, *how) for label, (name, *how) in contenders.items()}
-    try:
-        for label in list(workers):
-            try:
-                workers[label].ask("2")
-            except RuntimeError:
-                workers.pop(label).close()
-        for _ in range(rounds):
-            for worker in workers.values():
-                worker.measure(steps)
-    finally:
-        for worker in workers.values():
-            worker.close()
-    return {label: SIZES[size].batch / worker.best for label, worker in workers.items()}
+            print(json.dumps(_card.peak(line.strip(), device) / 1e9), flush=True)
+        else:
+            best = min(_card.seconds(step, device) for _ in range(int(line)))
+            print(json.dumps({"seconds": best, "bytes": _card.peak_memory(device)}), flush=True)
 
 
 def flops(size: Size) -> float:
     """Of one sample, forward and backward, in matrix products."""
-    from atoll import plan
+    from atoll.models import costs
 
-    return 3 * plan.forward_flops(plan.Network(network(size, "gelu"), size.shape, "class", size.classes))
+    return 3 * costs.forward_flops(costs.Network(network(size, "gelu"), size.shape, "class", size.classes))
+
+
+def of_the_card(device: Any) -> Size:
+    """The largest network that the card trains, on latents."""
+    from atoll import devices
+    from benchmarks import _card
+
+    half = devices.arithmetic("auto", device) != "float32"
+    one = _card.sized(_card.free_memory(device), half=half)
+    made = one.network
+    patch = made.patch_of(_card.LATENT)[0]
+    return Size(
+        *(made.width, made.depth, made.heads, patch, _card.LATENT, len(os.sched_getaffinity(0))),
+        batch=one.batch,
+        classes=_card.CLASSES,
+        device=str(device),
+    )
+
+
+def measure_on_a_card(device: Any, rounds: int, compiled: bool) -> dict[str, Any]:
+    """On a GPU: speed against diffusers, the plain loop and both peaks; memory against the plan."""
+    import torch
+
+    from atoll import devices
+    from atoll.config import TrainConfig
+    from atoll.models import costs
+    from benchmarks import _card
+
+    size, best = of_the_card(device), devices.arithmetic("auto", device)
+    contenders = {"plain float32": ("plain", "float32", False)}
+    for name in ("atoll", "diffusers"):
+        for way in ("eager", "compiled") if compiled else ("eager",):
+            contenders[f"{name} {way}"] = (name, best, way == "compiled")
+    finished = race(size, contenders, rounds, 10)
+    ours, theirs = (fastest(finished, name) for name in ("atoll", "diffusers"))
+    achieved = finished[ours].rate * flops(size)
+    product, sheet = _card.peak(best, device), _card.sheet(torch.cuda.get_device_name(device))
+    counted = costs.Network(network(size, "gelu"), size.shape, "class", size.classes)
+    planned = costs.memory(counted, TrainConfig(batch=size.batch), half=best != "float32").total
+    ratios = {
+        f"diffusers' DiT, same loop, its best setting ({best})": finished[ours].rate / finished[theirs].rate
+    }
+    if "plain float32" in finished:
+        ratios["the plain float32 loop"] = finished[ours].rate / finished["plain float32"].rate
+    return {
+        "benchmark": "train",
+        "ratios": ratios,
+        "detail": {
+            "card": torch.cuda.get_device_name(device),
+            "what": asdict(size),
+            "precision": best,
+            "samples per second": {label: finish.rate for label, finish in finished.items()},
+            "seconds to compile": {
+                label: finish.compile_seconds for label, finish in finished.items() if "compiled" in label
+            },
+            "TFLOP/s achieved": achieved / 1e12,
+            "share of the data sheet's peak (MFU)": None if sheet is None else achieved / sheet,
+            "share of a measured product": achieved / product,
+            "GB taken": {label: finish.bytes / 1e9 for label, finish in finished.items()},
+            "GB planned": planned / 1e9,
+            "taken over planned": finished[ours].bytes / planned,
+        },
+    }
 
 
 def measure(rounds: int, compiled: bool) -> dict[str, Any]:
-    meter = Worker("peak", "middle")
+    meter = Worker("peak", SIZES["middle"])
     peaks = {precision: meter.ask(precision) for precision in ("float32", "bfloat16")}
     best = max(peaks, key=lambda precision: peaks[precision])
     contenders = {"plain float32": ("plain", "float32", False)}
@@ -282,14 +251,13 @@ def measure(rounds: int, compiled: bool) -> dict[str, Any]:
         contenders[f"{name} eager"] = (name, best, False)
         if compiled:
             contenders[f"{name} compiled"] = (name, best, True)
-    middle = race("middle", contenders, rounds, 2)
+    finished = race(SIZES["middle"], contenders, rounds, 2)
+    middle = {label: finish.rate for label, finish in finished.items()}
     peaks[best] = max(peaks[best], meter.ask(best))
     meter.close()
-    demo = race("demo", {name: (name, "float32", False) for name in ("atoll", "plain")}, 4 * rounds, 10)
-    ours, theirs = (
-        max(rate for label, rate in middle.items() if label.startswith(name))
-        for name in ("atoll", "diffusers")
-    )
+    small = {name: (name, "float32", False) for name in ("atoll", "plain")}
+    demo = {label: finish.rate for label, finish in race(SIZES["demo"], small, 4 * rounds, 10).items()}
+    ours, theirs = (middle[fastest(finished, name)] for name in ("atoll", "diffusers"))
     achieved = ours * flops(SIZES["middle"]) / 1e9
     bfloat16_pays = peaks["bfloat16"] > peaks["float32"]
     return {
@@ -320,15 +288,23 @@ def measure(rounds: int, compiled: bool) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--device", default="cpu", help="auto takes a GPU where there is one")
     parser.add_argument("--rounds", type=int, default=6, help="how often each contender is asked")
     parser.add_argument("--eager", action="store_true", help="leave out torch.compile, which takes minutes")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         name, size, precision, compiled = options.worker
-        work(name, SIZES[size], precision, compiled == "1")
+        tree = json.loads(size)
+        work(name, Size(**{**tree, "shape": tuple(tree["shape"])}), precision, compiled == "1")
         return
-    found = measure(options.rounds, not options.eager)
+    from atoll import devices
+
+    device = devices.pick(options.device, "--device")
+    if device.type == "cuda":
+        found = measure_on_a_card(device, options.rounds, not options.eager)
+    else:
+        found = measure(options.rounds, not options.eager)
     if options.json:
         print(json.dumps(found))
         return

@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atoll import config, plan
+from atoll import config
 from atoll.config import NetworkConfig
 from atoll.data import partition
+from atoll.models import costs
 from atoll.runs import Run, digest, file_digest, read_json, write_json
 from atoll.sampling.sample import load_ensemble
 from atoll.train import few_step, jobs, rounds, student
@@ -148,8 +149,8 @@ def real_features(on: Ground, num: int) -> Tensor:
 
 def flops(size: Mapping[str, Any]) -> dict[str, float]:
     """Of training: three passes for a sample and its gradients, one more for its teacher."""
-    network = plan.Network(NetworkConfig.model_validate(NETWORK), (1, 28, 28))
-    forward = plan.forward_flops(network)
+    network = costs.Network(NetworkConfig.model_validate(NETWORK), (1, 28, 28))
+    forward = costs.forward_flops(network)
     few = size["few"]
     lessons = few["trajectories"] * few["batch"] * (3 + few["grid"] / few_step.PAIRS_OF_A_TRAJECTORY)
     lessons += few["steps"] * few["batch"] * (3 + 1 + 2 * 0.25)

@@ -6,6 +6,9 @@ import os
 import platform
 import shutil
 
+from atoll import threads
+from atoll.config import LaunchConfig
+from atoll.launch import machine
 from atoll.runs import runs_folder
 
 
@@ -13,13 +16,13 @@ def examine() -> dict[str, str]:
     """Facts that decide what runs here and how fast, in the order in which a person would ask."""
     import torch  # noqa: PLC0415 - slow to import
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return {
         "atoll": importlib.metadata.version("atoll"),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "device": _device(),
-        "cores": str(cores),
+        "cores": _cores(),
+        "threads": _threads(),
         "memory": _memory(),
         "disk": _disk(),
         "extra hf": _extra(["diffusers", "transformers", "datasets"]),
@@ -37,6 +40,29 @@ def _device() -> str:
     if torch.backends.mps.is_available():
         return "mps"
     return f"cpu ({torch.backends.cpu.get_cpu_capability()}); no GPU found"
+
+
+def _cores() -> str:
+    """Cores that may be kept busy, and why they are fewer than the machine has."""
+    reasons = []
+    if threads.allowed() < (os.cpu_count() or 1):
+        reasons.append(f"affinity allows {threads.allowed()} of {os.cpu_count()}")
+    limit = threads.quota()
+    if limit is not None:
+        reasons.append(f"cgroup grants the time of {limit:g}")
+    return f"{threads.cores()}" + (f" ({'; '.join(reasons)})" if reasons else "")
+
+
+def _threads() -> str:
+    """What jobs would get by default, and which variables of the environment decide it."""
+    small, large = (machine.share(1, LaunchConfig(), useful).threads for useful in (1, threads.cores()))
+    at_once = machine.share(threads.cores(), LaunchConfig()).at_once
+    asked = {name: os.environ.get(name) for name in (*threads.COUNTS, *threads.WAITING)}
+    own = [
+        f"{name}={value}" for name, value in asked.items() if value not in (None, threads.WAITING.get(name))
+    ]
+    known = ", ".join(own) or "no OMP variable set"
+    return f"{small} for a small network, {large} for a large one, {at_once} jobs at once ({known})"
 
 
 def _memory() -> str:

@@ -22,7 +22,7 @@ class Asked(NamedTuple):
 
     def memory(self, resident: int | None = None) -> float:
         """Bytes, if so many experts are held."""
-        return sum(self.experts[: self.resident if resident is None else resident]) + self.others
+        return float(sum(self.experts[: self.resident if resident is None else resident]) + self.others)
 
 
 NOBODY = Asked()
