@@ -1,4 +1,5 @@
 import json
+import time
 
 import pytest
 
@@ -26,7 +27,7 @@ def test_a_rate_is_the_sum_of_all_jobs(tmp_path, monkeypatch):
                 with file.open("a") as lines:
                     lines.write(json.dumps({"step": 5 + steps, "time": 102.0}) + "\n")
 
-    monkeypatch.setattr(busy.time, "sleep", later)
+    monkeypatch.setattr(time, "sleep", later)
     assert busy.rate_of(tmp_path / "experts", 7.0) == pytest.approx((5 + 10) * 8)
 
 

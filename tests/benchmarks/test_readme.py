@@ -45,8 +45,8 @@ def line(monolith, value, seeds=3):
 def test_a_study_gives_its_row(tmp_path, monkeypatch):
     """Distances with half of their intervals, and the change from the monolith."""
     monkeypatch.setenv("ATOLL_RUNS", str(tmp_path))
-    commands = []
-    monkeypatch.setattr(readme, "run", lambda *command: commands.append(command) or "")
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setattr(readme, "run", lambda *command: commands.append(command))
     for name, value in (("start", 40.0), ("start-batch-4", 32.0)):
         write_json(
             tmp_path / "studies" / name / "study.json", {"lines": [line(False, 30.0), line(True, value)]}

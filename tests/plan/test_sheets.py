@@ -1,3 +1,5 @@
+import time
+
 import pytest
 import torch
 
@@ -16,7 +18,7 @@ def test_this_cpu_is_measured(monkeypatch):
     """By a clock of our own: a product of 2 * 64^3 operations in a millisecond, on each of four cores."""
     monkeypatch.setattr(threads, "cores", lambda: 4)
     ticks = iter(range(100))
-    monkeypatch.setattr(sheets.time, "perf_counter", lambda: next(ticks) * 1e-3)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks) * 1e-3)
     monkeypatch.setenv("ATOLL_CPU_BFLOAT16", "0")
     before = torch.get_num_threads()
     device = sheets.this_cpu(2, size=64)

@@ -24,7 +24,8 @@ from atoll.config import Section
 from atoll.errors import CheckpointError
 from atoll.models import adapt
 from atoll.models.checkpoint import Blueprint
-from atoll.models.dit import FREQUENCIES, DiT, positions
+from atoll.models.costs import FREQUENCIES
+from atoll.models.dit import DiT, positions
 
 Keys = Mapping[str, str | Sequence[str]]
 Tensors = dict[str, Tensor]
