@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
+OTHER_UNITS := 'import torch; from atoll import devices; print(int(not devices.has_bfloat16_units(torch.device("cpu"))))'
 
 .PHONY: install demo test check fix bench docs
 
@@ -22,6 +23,9 @@ demo: $(STAMP)  ## eight experts on Fashion-MNIST, from nothing to a page of pic
 
 test: $(STAMP_DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	# What trains once more, as on a CPU that has what this one lacks, or lacks what it has.
+	OMP_NUM_THREADS=1 ATOLL_CPU_BFLOAT16=$$($(BIN)/python -c $(OTHER_UNITS)) \
+		$(BIN)/python -m pytest -n 2 --dist loadfile tests/train
 
 check: $(STAMP_DEV)
 	$(BIN)/ruff format --check .

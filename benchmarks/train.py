@@ -45,6 +45,7 @@ def atoll_step(size: Size, precision: str, compiled: bool) -> Step:
     from atoll.models.dit import DiT
     from atoll.runs import Stage
     from atoll.train import hardware, loop
+    from atoll.train.window import Window
 
     def loss(model: Any, batch: Batch, drawn: draws.TrainingDraws) -> torch.Tensor:
         assert batch.label is not None
@@ -58,13 +59,13 @@ def atoll_step(size: Size, precision: str, compiled: bool) -> Step:
     steps = loop.Steps(task, torch.device(size.device))
     if compiled:
         hardware.compile_blocks(steps.model)
-    window = loop.Window(0)
+    window = Window(0, task.ranks, task.name, config.lr)
 
     def step() -> None:
         x_0, label = data(size)
         window.add(steps.take(Batch(x_0, label, label)))
         if len(window.taken) == config.log_every:
-            window.check(task)
+            window.check()
             window._open(steps.state.step)
 
     return step

@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
-from torch.utils import _foreach_utils
+from torch.utils import _foreach_utils, checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -381,6 +381,9 @@ def pretended_gpu(capability: tuple[int, int] = (8, 0), memory: int = 80 * 10**9
         for module in (_foreach_utils, torch.nn.utils.clip_grad):
             group = lambda lists, indices=False: _grouped(ledger, real_groups, lists, indices)  # noqa: E731
             stack.enter_context(mock.patch.object(module, "_group_tensors_by_device_and_dtype", group))
+        # Compares what was kept with what is computed again, once with our modes and once without.
+        checks = {"default": lambda value: {"shape": value.shape, "dtype": value.dtype}}
+        stack.enter_context(mock.patch.dict(checkpoint._allowed_determinism_checks_to_fns, checks))
         backward = _watched_backward(ledger, torch.autograd._engine_run_backward)
         stack.enter_context(mock.patch.object(torch.autograd, "_engine_run_backward", backward))
         stack.enter_context(Operations(ledger))

@@ -45,6 +45,38 @@ def test_a_compiler_that_fails_means_no(monkeypatch):
     assert hardware.compiling_pays(nn.Linear(2, 2), lambda: None, 10_000) is False
 
 
+def test_a_gpu_compiles_if_that_works(monkeypatch):
+    """The smallest program first, then a step; the network is left as it was."""
+    done = []
+
+    def probe(program):
+        done.append("probe")
+        return program
+
+    monkeypatch.setattr(torch, "compile", probe)
+    monkeypatch.setattr(hardware, "compile_blocks", lambda _: done.append("compiled"))
+    monkeypatch.setattr(hardware, "uncompile_blocks", lambda _: done.append("undone"))
+    assert hardware.compiling_works(nn.Linear(2, 2), CPU, lambda: done.append("step"))
+    assert done == ["probe", "compiled", "step", "undone"]
+    done.clear()
+    assert hardware.compiling_works(nn.Linear(2, 2), CPU, None)  # ranks do not take steps for a trial
+    assert done == ["probe", "undone"]
+
+
+def test_a_machine_without_a_compiler_falls_back_with_one_line(monkeypatch, caplog, tmp_path):
+    """torch's own complaint, not ours: there is no such compiler."""
+    from torch._inductor import config as inductor
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    with inductor.patch({"cpp.cxx": ("no-such-compiler",), "force_disable_caches": True}):
+        assert hardware.compiling_works(nn.Linear(2, 2), CPU, None) is False
+    torch.compiler.reset()
+    [line] = [record.getMessage() for record in caplog.records if record.name == hardware.__name__]
+    assert line.startswith("torch.compile does not work here (")
+    assert line.endswith("; training goes on without it")
+    assert "\n" not in line
+
+
 def test_kept_memory_is_used_again():
     """A buffer of a thousand pages, again and again, asks the kernel for next to none."""
     hardware.keep_memory()

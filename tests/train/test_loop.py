@@ -9,7 +9,7 @@ from atoll.config import TrainConfig
 from atoll.errors import Interrupted, TrainingError
 from atoll.models.checkpoint import read_tensors
 from atoll.runs import read_json, read_lines
-from atoll.train import jobs, loop
+from atoll.train import jobs, loop, scaling
 
 
 def states(folder):
@@ -22,13 +22,14 @@ def assert_equal(left, right):
     assert left[0] == right[0]
     assert left[1].keys() == right[1].keys()
     kinds = {key.split("/")[0] for key in left[1]}
-    assert kinds == {"model", "ema", "optimiser"}
+    assert kinds - {"scale"} == {"model", "ema", "optimiser"}
     different = [key for key in left[1] if not torch.equal(left[1][key], right[1][key])]
     assert different == []
 
 
-def test_ten_steps_are_five_and_five(prepared, monkeypatch):
-    whole, halves = prepared(name="whole"), prepared(name="halves")
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_ten_steps_are_five_and_five(prepared, monkeypatch, precision):
+    whole, halves = (prepared(f"expert.precision={precision}", name=name) for name in ("whole", "halves"))
     jobs.expert(whole, 0)
 
     take = loop.Steps.take
@@ -47,6 +48,7 @@ def test_ten_steps_are_five_and_five(prepared, monkeypatch):
     jobs.expert(halves, 0)
     assert_equal(states(whole.expert(0).path), states(halves.expert(0).path))
     assert [line["step"] for line in read_lines(halves.expert(0).path / "metrics.jsonl")] == [2, 4, 6, 8, 10]
+    assert ("scale/scale" in states(whole.expert(0).path)[1]) == (precision == "float16")
 
 
 def test_seeds_and_jobs_differ(prepared):
@@ -137,14 +139,16 @@ def test_gradients_are_clipped(prepared):
     assert math.isclose(norm.item(), 0.1 * 1e-3, rel_tol=1e-3)
 
 
-def test_bfloat16_runs_and_stays_near(prepared):
-    exact, rounded = prepared(name="a"), prepared("expert.precision=bfloat16", name="b")
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_runs_and_stays_near(prepared, precision):
+    exact, rounded = (prepared(f"expert.precision={name}", name=name) for name in ("float32", precision))
     jobs.expert(exact, 0)
     jobs.expert(rounded, 0)
     a, b = (read_lines(run.expert(0).path / "metrics.jsonl")[0]["loss"] for run in (exact, rounded))
     assert a != b
     assert abs(a - b) < 0.02 * a
-    assert all(value.dtype == torch.float32 for value in states(rounded.expert(0).path)[1].values())
+    kept = states(rounded.expert(0).path)[1]
+    assert {value.dtype for key, value in kept.items() if key != "scale/good_steps"} == {torch.float32}
 
 
 def losses(run):
@@ -209,11 +213,6 @@ def test_a_state_that_is_not_finite_is_never_saved(prepared, monkeypatch):
     assert states(run.expert(0).path)[0] == 4
 
 
-def test_loss_by_time_by_hand():
-    found = loop.by_time(torch.tensor([1.0, 3.0, 5.0, 7.0]), torch.tensor([0.0, 0.24, 0.25, 1.0]))
-    assert found == {"loss_t0.00": 2.0, "loss_t0.25": 5.0, "loss_t0.75": 7.0}
-
-
 def test_metrics_tell_the_loss_by_time(prepared):
     run = prepared("expert.log_every=10")
     jobs.expert(run, 0)
@@ -236,3 +235,18 @@ def test_the_batch_of_the_monolith_is_shared(prepared):
         patch.setattr(loop.Steps, "take", watched)
         jobs.expert(run, 0)
     assert set(seen) == {10}
+
+
+def test_an_overflow_is_skipped_and_training_goes_on(prepared, monkeypatch):
+    """A scale that is far too large makes the first gradients infinite; the steps after that count."""
+    monkeypatch.setattr(scaling, "INITIAL", 2.0**60)
+    run = prepared(
+        "expert.precision=float16", "expert.steps=60", "expert.log_every=60", "expert.save_every=60"
+    )
+    jobs.expert(run, 0)
+    _, kept = states(run.expert(0).path)
+    taken = {value.item() for key, value in kept.items() if key.startswith("optimiser/step/")}
+    assert len(taken) == 1
+    assert 0 < taken.pop() < 60
+    assert kept["scale/scale"] < 2.0**60
+    assert math.isfinite(losses(run)[0])

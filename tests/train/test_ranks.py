@@ -15,6 +15,7 @@ from atoll.train.ranks import Ranks, joined
 from tests.train.test_loop import states
 
 SCRIPT = Path(__file__).parent / "script_ranks.py"
+EXACT = ("expert.precision=float32", "expert.compile=off")
 
 
 def test_the_rows_of_all_processes_are_the_batch():
@@ -75,7 +76,7 @@ def losses(run):
 @pytest.mark.slow
 def test_two_processes_with_half_the_batch_are_one(prepared):
     """A whole copy in each (DDP) and a share in each (FSDP2), with parts of the batch one after the other."""
-    settings = ("expert.steps=20", "expert.log_every=1", "expert.batch=7", "expert.lr=1e-3")
+    settings = ("expert.steps=20", "expert.log_every=1", "expert.batch=7", "expert.lr=1e-3", *EXACT)
     one = prepared(*settings, name="one")
     jobs.expert(one, 0)
     two = {
@@ -98,11 +99,27 @@ def test_two_processes_with_half_the_batch_are_one(prepared):
 
 
 @pytest.mark.slow
+def test_muon_with_shares_of_matrices_is_muon_with_whole_ones(prepared):
+    settings = ("expert.steps=6", "expert.log_every=1", "expert.optimiser=muon", "expert.lr=1e-3", *EXACT)
+    one = prepared(*settings, name="one")
+    jobs.expert(one, 0)
+    two = prepared(*settings, "expert.parallel=fsdp", name="two")
+    together(two.path)
+    assert losses(two) == pytest.approx(losses(one), abs=1e-4)
+    (_, alone), (_, shared) = states(one.expert(0).path), states(two.expert(0).path)
+    assert alone.keys() == shared.keys()
+    matrices = [name for name in alone if f"optimiser/momentum_buffer/{name.removeprefix('model/')}" in alone]
+    assert matrices
+    for name in matrices:  # of six steps of size 1e-3 times 0.2 sqrt(rows), a hundredth
+        torch.testing.assert_close(shared[name], alone[name], rtol=0, atol=6e-3 * 0.2 * 7 / 100)
+
+
+@pytest.mark.slow
 def test_ranks_go_on_where_one_process_stopped(prepared):
     """The state does not know how many wrote it."""
     from tests.train.test_loop import stop_at
 
-    settings = ("expert.steps=12", "expert.log_every=1", "expert.lr=1e-3", "expert.parallel=fsdp")
+    settings = ("expert.steps=12", "expert.log_every=1", "expert.lr=1e-3", "expert.parallel=fsdp", *EXACT)
     whole, moved = prepared(*settings, name="whole"), prepared(*settings, name="moved")
     jobs.expert(whole, 0)
     stop_at(moved, 5)

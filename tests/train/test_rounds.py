@@ -1,3 +1,4 @@
+import contextlib
 import os
 import shutil
 import signal
@@ -9,7 +10,9 @@ from atoll.data.store import Reader
 from atoll.errors import ConfigError, Interrupted, IsolationError, RunError
 from atoll.models import checkpoint
 from atoll.runs import read_json
-from atoll.train import loop, rounds, student
+from atoll.runs.locks import alone
+from atoll.train import loop, rounds, scaling, student
+from atoll.train.ranks import Ranks
 from tests.train.test_jobs import own_copy, weights
 
 TWO = {"clusters": [[0, 2], [1]], "inner": 4}
@@ -199,3 +202,40 @@ def test_mistakes_are_told(taught):
         rounds.site(taught(sites=TWO), 2)
     with pytest.raises(ConfigError, match=r"no \[student\.sites\]"):
         rounds.merge(taught())
+
+
+def test_compiling_is_decided_once_for_all_rounds_of_a_site(taught, monkeypatch):
+    """A trial in every round would cost time, and might fall differently."""
+    tried = []
+
+    def trial(steps, batch):
+        tried.append(steps.task.name)
+        return False
+
+    monkeypatch.setattr(loop.Steps, "_compiling_helps", trial)
+    run = taught(sites=TWO)
+    rounds.all_rounds(run)
+    assert run.student.contents["rounds"] == 3
+    assert tried == ["student/site-00", "student/site-01"]
+
+
+def test_only_the_first_rank_of_a_site_holds_its_lock(taught, monkeypatch):
+    run = taught(sites=TWO)
+    rounds._begin(run)
+    site = rounds.Site(run, 0)
+    monkeypatch.setattr(rounds, "joined", lambda: contextlib.nullcontext(Ranks(1, 2)))
+    monkeypatch.setattr(Ranks, "from_first", lambda *_: True)
+    with alone(site.stage(0).path, "trained"):  # as the first rank does
+        assert site.round(0).path == site.stage(0).path
+
+
+def test_rounds_in_float16_carry_their_loss_scale(taught, monkeypatch):
+    monkeypatch.setattr(scaling, "INITIAL", 2.0**60)
+    run = taught(sites={"clusters": [[0, 1, 2]], "inner": 4}, precision="float16", compile="off")
+    scales = []
+    monkeypatch.setattr(rounds, "_finish", lambda run: run.student)
+    rounds.all_rounds(run)
+    for number in (1, 2):
+        stage = rounds.folder(run, number, "site-00")
+        scales.append(checkpoint.read_tensors(stage.path / rounds.LOSS_SCALE)["scale"].item())
+    assert scales == [2.0 ** (60 - 8), 2.0 ** (60 - 10)]

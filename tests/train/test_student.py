@@ -17,7 +17,7 @@ from tests.train.test_loop import assert_equal, states
 
 
 def test_the_first_loss_is_the_mean_square_of_what_the_own_expert_says(taught):
-    run = taught(steps=1, log_every=1)
+    run = taught(steps=1, log_every=1, precision="float32")
     stage = student.dense(run)
     batch = next(Reader([run.cluster(k) for k in range(3)], 8, 0).batches())
     drawn = draws.training_draws(0, "student", 0, batch.x_0.shape, 0.0)

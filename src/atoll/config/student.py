@@ -25,7 +25,7 @@ class FewStepConfig(TrainConfig):
     steps: int = Field(20_000, ge=0)
     """Optimiser steps; of `progressive`, for each halving. 0 leaves it at the trajectories, which is best
     where training is short."""
-    precision: Literal["auto", "float32", "bfloat16"] = "float32"
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
     """Differences of neighbouring times need float32."""
     trajectories: int = Field(5000, ge=0)
     """Steps of training beforehand on the teacher's own trajectories, without which MeanFlow may explode."""

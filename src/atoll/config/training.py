@@ -37,10 +37,11 @@ class TrainConfig(Section):
     """Decay of the averaged weights, which are the ones that sample; it starts lower and rises to this."""
     clip: float = Field(1.0, gt=0)
     """Largest norm of the gradient."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of forward and backward passes; weights stay float32. `auto`: bfloat16 where it is fast."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Arithmetic of forward and backward passes; weights stay float32. `auto`: bfloat16 where there are units
+    for it, on older GPUs float16, which scales the loss."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """torch.compile; `auto`: on CUDA, and on a CPU if a trial at the start of a long training pays."""
+    """torch.compile; `auto`: on CUDA where it works, on a CPU if a trial before a long training pays."""
     recompute: bool = False
     """Activation checkpointing: keep only the inputs of the blocks, a third more work for far less memory."""
     parallel: Literal["auto", "ddp", "fsdp"] = "auto"

@@ -102,6 +102,13 @@ class Batch:
     """(batch,), int64."""
     text: TextStates | None = None
     """States of the captions, where the recipe names a text encoder."""
+    host_cluster: Tensor | None = None
+    """If the batch is on a device, its clusters on the CPU, where reading them makes nobody wait."""
+
+    @property
+    def cluster_on_cpu(self) -> Tensor:
+        """(batch,), int64."""
+        return self.cluster if self.host_cluster is None else self.host_cluster
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from atoll.models import checkpoint, conditions
 from atoll.runs import Run, Stage, digest
 from atoll.sampling.ensemble import Ensemble
 from atoll.train import jobs, loop, student
+from atoll.train.moving import move, on_cpu
 from atoll.train.ranks import Ranks
 from atoll.train.teaching import Lesson, Teachers
 
@@ -166,11 +167,11 @@ def _on_trajectories(run: Run, blueprint: checkpoint.Blueprint, before: Stage | 
     teachers = _teachers(run, "student" if student.settings(run).steps else "ensemble", blueprint)
 
     def loss(model: nn.Module, batch: Batch, drawn: draws.TrainingDraws) -> Tensor:
-        size = len(drawn.t)
-        own = torch.arange(size, device=drawn.t.device) % max(1, size // PAIRS_OF_A_TRAJECTORY)
-        some = slice(0, int(own.max()) + 1)
+        device, size = drawn.t.device, len(drawn.t)
+        trajectories = max(1, size // PAIRS_OF_A_TRAJECTORY)
+        own, some = torch.arange(size, device=device) % trajectories, slice(0, trajectories)
         told = conditions.take(jobs.told_of(blueprint, batch, drawn), some)
-        known = batch.cluster[some], drawn.uniform[some]
+        known = batch.cluster[some], drawn.uniform[some], None, batch.cluster_on_cpu[some]
 
         def velocity(x_t: Tensor, t: Tensor) -> Tensor:
             return teachers.velocity(Lesson(x_t, t, told, *known))
@@ -178,7 +179,7 @@ def _on_trajectories(run: Run, blueprint: checkpoint.Blueprint, before: Stage | 
         with torch.no_grad():
             # of order two: the student can be no better than the trajectories that it is shown
             way = maps.trajectory(velocity, drawn.noise[some], few.grid, solver.DPM(), few.sample_shift)
-        start, end = _ends(drawn, few.grid)
+        start, end = (move(place, device) for place in _ends(on_cpu(drawn), few.grid))
         t, r = (draws.shifted(place / few.grid, few.sample_shift) for place in (start, end))
         x_t, x_r = way[few.grid - start, own], way[few.grid - end, own]
         predicted = model(x_t, t, conditions.take(told, own), r)
@@ -214,9 +215,9 @@ def _meanflow(run: Run, blueprint: checkpoint.Blueprint, before: Stage | None) -
         lesson = student.lesson_of(blueprint, batch, drawn)
         target = teachers.velocity(lesson).float()
         with torch.no_grad():
-            rows = (drawn.r < drawn.t).nonzero()[:, 0]
+            here = (on_cpu(drawn).r < on_cpu(drawn).t).nonzero()[:, 0]
             # Never none, so that all ranks ask the network equally often.
-            rows = rows if len(rows) else torch.zeros(1, dtype=torch.long, device=drawn.t.device)
+            rows = move(here if len(here) else torch.zeros(1, dtype=torch.long), drawn.t.device)
             told = conditions.take(lesson.condition, rows)
             t, r, v = drawn.t[rows], drawn.r[rows], target[rows]
             slope = maps.slope(
@@ -237,14 +238,16 @@ def _by_halves(run: Run, count: int, blueprint: checkpoint.Blueprint, before: St
     older = [few.grid >> level for level in range(few.grid.bit_length()) if few.grid >> level > count]
 
     def loss(model: nn.Module, batch: Batch, drawn: draws.TrainingDraws) -> Tensor:
-        counts = torch.tensor([count, *older], device=drawn.t.device)
-        kept = ((2 * drawn.uniform - 1) * len(older)).long() + 1
-        choice = torch.where(drawn.uniform < 0.5, 0, kept)
-        steps = counts[choice]
-        index = torch.minimum((drawn.t * steps).long(), steps - 1)
-        t, r = (index + 1) / steps, index / steps
+        here, device = on_cpu(drawn), drawn.t.device
+        kept = ((2 * here.uniform - 1) * len(older)).long() + 1
+        choice = torch.where(here.uniform < 0.5, 0, kept)
+        steps = torch.tensor([count, *older])[choice]
+        index = torch.minimum((here.t * steps).long(), steps - 1)
+        t, r = move((index + 1) / steps, device), move(index / steps, device)
         x_t = path.point(batch.x_0, drawn.noise, t)
         told = jobs.told_of(blueprint, batch, drawn)
+
+        new, old = (move(some.nonzero()[:, 0], device) for some in (choice == 0, choice > 0))
 
         def known(rows: Tensor, x: Tensor, time: Tensor, end: Tensor) -> Tensor:
             """What the lesson before says; at first the teacher's velocity, as Euler's step takes it."""
@@ -255,7 +258,7 @@ def _by_halves(run: Run, count: int, blueprint: checkpoint.Blueprint, before: St
             return teachers.velocity(Lesson(x, time, own, batch.cluster[rows], drawn.uniform[rows]))
 
         with torch.no_grad():
-            target, new, old = torch.empty_like(x_t), choice == 0, choice > 0
+            target = torch.empty_like(x_t)
             target[new] = maps.two_steps(partial(known, new), x_t[new], t[new], r[new])
             target[old] = known(old, x_t[old], t[old], r[old])
         predicted = model(x_t, t, told, r)

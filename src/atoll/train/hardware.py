@@ -55,10 +55,7 @@ def decide(
     chosen = {"device": describe(device), "precision": arithmetic}
     if {key: before.get(key) for key in chosen} == chosen and config.compile == "auto":
         return before
-    wanted = {"on": True, "off": False, "auto": device.type == "cuda"}[config.compile]
-    if config.compile == "auto" and device.type == "cpu":
-        wanted = trial()
-    return {**chosen, "compile": wanted}
+    return {**chosen, "compile": trial() if config.compile == "auto" else config.compile == "on"}
 
 
 def compile_blocks(model: nn.Module) -> None:
@@ -74,6 +71,35 @@ def uncompile_blocks(model: nn.Module) -> None:
         part._compiled_call_impl = None
 
 
+def compiling_works(model: nn.Module, device: torch.device, step: Callable[[], object] | None) -> bool:
+    """Whether compiled code runs on this device, and this step in it; leaves the network as it was.
+
+    A missing compiler or header, or a GPU that is too old for Triton, shows with the smallest of programs.
+    """
+    try:
+        torch.compile(_smallest_program)(torch.ones(8, device=device))
+        if step is not None:
+            compile_blocks(model)
+            step()
+    except Exception as error:  # whatever the compiler has to say, training works without it
+        logger.warning("torch.compile does not work here (%s); training goes on without it", _reason(error))
+        return False
+    finally:
+        uncompile_blocks(model)
+    return True
+
+
+def _smallest_program(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 + 1
+
+
+def _reason(error: Exception) -> str:
+    """The line of a compiler's complaint that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith("backend=")]
+    return (telling or [type(error).__name__])[0]
+
+
 def compiling_pays(model: nn.Module, step: Callable[[], object], ahead: int) -> bool:
     """Measure a step as it is and compiled, if enough steps lie ahead; leaves the network as it was."""
     step()
@@ -85,7 +111,7 @@ def compiling_pays(model: nn.Module, step: Callable[[], object], ahead: int) -> 
         step()
         compiled = _seconds(step)
     except Exception as error:  # no compiler on this machine, or one that fails: both mean no
-        logger.info("torch.compile does not work here (%s)", str(error).splitlines()[0] if str(error) else "")
+        logger.warning("torch.compile does not work here (%s); training goes on without it", _reason(error))
         return False
     finally:
         uncompile_blocks(model)

@@ -20,7 +20,9 @@ from atoll.runs import Run, Stage, replacing, write_json
 from atoll.runs.locks import alone
 from atoll.sampling import routing
 from atoll.train import loop
+from atoll.train.moving import to_device
 from atoll.train.ranks import Ranks, joined
+from atoll.train.state import collected
 
 BAND_SAMPLES = 256
 """On how many samples the router's band is measured."""
@@ -68,7 +70,7 @@ def trained(
         task, blueprint = build(ranks)
         ranks.from_first(lambda: stage.begin(made_from, start_over))
         state = loop.train(task, devices.best())
-        weights = {**task.model.state_dict(), **state.averaged()}
+        weights = {**task.model.state_dict(), **collected(state.averaged(), ranks)}
         contents: dict[str, Any] = {"steps": state.step, "rows": task.reader.rows}
         ranks.from_first(lambda: publish(stage, blueprint, weights, made_from, contents, measure))
     return stage
@@ -96,7 +98,7 @@ def _measured_band(run: Run, stage: Stage, blueprint: checkpoint.Blueprint) -> d
     router, _ = checkpoint.load(stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG, device)
     clusters = [run.cluster(index) for index in range(blueprint.clusters)]
     with contextlib.closing(Reader(clusters, BAND_SAMPLES, run.config.seed).batches()) as batches:
-        batch = loop.to_device(next(batches), slice(None), device)
+        batch = to_device(next(batches), slice(None), device)
     drawn = draws.training_draws(run.config.seed, "router/band", 0, batch.x_0.shape, 0.0)
     told = told_of(blueprint, batch, drawn._replace(dropped=drawn.dropped.to(device)))
     band = routing.measure_band(router, batch.x_0, drawn.noise.to(device), told)

@@ -2,12 +2,9 @@
 
 import contextlib
 import math
-import signal
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from types import FrameType
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,21 +12,19 @@ from torch import Tensor, nn
 from atoll import devices
 from atoll.config import TrainConfig
 from atoll.data.store import Batch, Reader
-from atoll.data.text import TextStates
-from atoll.errors import Interrupted, TrainingError
+from atoll.errors import Interrupted
 from atoll.flow import draws
 from atoll.runs import Metrics, Stage
 from atoll.train import hardware, optimiser, sharding
 from atoll.train import state as states
+from atoll.train.moving import draws_to_device, to_device
 from atoll.train.ranks import Ranks
+from atoll.train.scaling import LossScale
+from atoll.train.stopping import Agreement, stop_requests
+from atoll.train.window import Taken, Window
 
 Loss = Callable[[nn.Module, Batch, draws.TrainingDraws], Tensor]
 """The loss of each sample of a batch."""
-
-BINS = 4
-"""Equal parts of the time for which metrics give the loss."""
-ASK_OTHERS_EVERY = 10
-"""Steps after which the processes of a job ask each other whether to stop."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +54,6 @@ class Task:
         return self.config.steps if self.until is None else self.until
 
 
-class Taken(NamedTuple):
-    """What is known after a step, still on its device."""
-
-    losses: Tensor
-    """Of each sample."""
-    t: Tensor
-    """The time of each sample."""
-    norm: Tensor
-    """The gradient's norm before clipping."""
-
-
 class Steps:
     """Takes steps: the network as this machine trains it."""
 
@@ -82,19 +66,28 @@ class Steps:
         if trunk is not None:
             trunk.recompute = self.config.recompute
         self.network = sharding.spread(self.model, self.config, task.ranks, device)
-        self.state = states.TrainingState(self.model, optimiser.build(self.model, self.config))
         self.arithmetic = devices.arithmetic(self.config.precision, device)
+        scale = LossScale(device) if self.arithmetic == "float16" else None
+        self.state = states.TrainingState(self.model, optimiser.build(self.model, self.config), scale)
 
     def settle(self, before: dict[str, Any], batch: Batch) -> dict[str, Any]:
         """Decide how steps are taken, with a trial on this batch if need be."""
-        ahead = self.task.last - self.state.step
-        trial = lambda: hardware.compiling_pays(self.model, lambda: self._try(batch), ahead)  # noqa: E731
-        alone = self.task.ranks.size == 1
-        chosen = hardware.decide(self.config, self.device, before, trial if alone else lambda: False)
+        chosen = hardware.decide(self.config, self.device, before, lambda: self._compiling_helps(batch))
         self.arithmetic = chosen["precision"]
         if chosen["compile"]:
             hardware.compile_blocks(self.model)
         return chosen
+
+    def _compiling_helps(self, batch: Batch) -> bool:
+        """Whether steps are to be compiled here; ranks agree on it, none of them takes a step for that."""
+        ranks, ahead = self.task.ranks, self.config.steps - self.state.step
+        trial = (lambda: self._try(batch)) if ranks.size == 1 else None
+        if self.device.type == "cuda":
+            works = hardware.compiling_works(self.model, self.device, trial)
+            return not ranks.any(not works, self.device)
+        if self.device.type == "cpu" and trial is not None:
+            return hardware.compiling_pays(self.model, trial, ahead)
+        return False
 
     def _try(self, batch: Batch) -> None:
         """A step that changes nothing."""
@@ -105,26 +98,40 @@ class Steps:
         """One step of the optimiser, without waiting for the device."""
         state, config = self.state, self.config
         losses, t = self.gradients(batch)
-        norm = nn.utils.clip_grad_norm_(state.parameters, config.clip, foreach=True)
+        norm, skipped = self._clip()
         for one in state.optimisers:
-            one.step(config.lr * learning_rate(config, state.step))
+            one.step(config.lr * learning_rate(config, state.step), skipped)
         self._forget_gradients()
         state.step += 1
         present = [sharding.local(parameter.detach()) for parameter in state.parameters]
         torch._foreach_lerp_(state.ema, present, 1 - ema_decay(config, state.step))
-        return Taken(losses, t, sharding.whole(norm))
+        return Taken(losses, t, norm)
+
+    def _clip(self) -> tuple[Tensor, Tensor | None]:
+        """Clip the gradients; their norm before, and with a loss scale 1 if the step must be skipped."""
+        parameters, scale = self.state.parameters, self.state.scale
+        if scale is not None:
+            scale.unscale([sharding.local(one.grad) for one in parameters if one.grad is not None])
+        norm = sharding.whole(nn.utils.clip_grad_norm_(parameters, self.config.clip, foreach=True))
+        if scale is None:
+            return norm, None
+        skipped, norm = scale.judge(norm)
+        return norm, skipped
 
     def _forget_gradients(self) -> None:
         for parameter in self.state.parameters:
             parameter.grad = None
 
     def gradients(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Add up the gradients of the mean loss over the batch, part by part; the losses and their times."""
-        task, size = self.task, len(batch.x_0)
+        """Add up the gradients of the mean loss over the batch, part by part.
+
+        The losses of this rank's samples, and the times of all samples on the CPU.
+        """
+        task, state, size = self.task, self.state, len(batch.x_0)
         drawn = draws.training_draws(
             task.seed,
             task.name,
-            self.state.step,
+            state.step,
             batch.x_0.shape,
             task.dropout,
             times=self.config.times,
@@ -137,17 +144,15 @@ class Steps:
         found = []
         for start in starts:
             rows = slice(start, min(start + most, own.stop))
-            part, part_drawn = to_device(batch, rows, self.device), self._draws_of(drawn, rows)
+            part, part_drawn = to_device(batch, rows, self.device), draws_to_device(drawn, rows, self.device)
             with sharding.synchronise(self.network, start == starts[-1]):
                 with devices.autocast(self.arithmetic, self.device):
                     losses = task.loss(self.network, part, part_drawn)
                 # Processes average their gradients, hence their number.
-                torch.autograd.backward(losses.sum() * (task.ranks.size / size))
+                mean = losses.sum() * (task.ranks.size / size)
+                torch.autograd.backward(mean if state.scale is None else mean * state.scale.scale)
             found.append(losses.detach())
-        return torch.cat(found) if len(found) > 1 else found[0], drawn.t[own]
-
-    def _draws_of(self, drawn: draws.TrainingDraws, rows: slice) -> draws.TrainingDraws:
-        return draws.TrainingDraws(*(_move(value[rows], self.device) for value in drawn))
+        return torch.cat(found) if len(found) > 1 else found[0], drawn.t
 
 
 def train(task: Task, device: torch.device) -> states.TrainingState:
@@ -179,47 +184,24 @@ def _run(
     stopping: Callable[[], bool],
 ) -> None:
     task, state, config = steps.task, steps.state, steps.config
-    window = Window(state.step)
+    window = Window(state.step, task.ranks, task.name, config.lr)
+    agreement, first = Agreement(task.ranks, steps.device), state.step
     while state.step < task.last:
         batch = next(batches)
-        if state.step == window.started:
+        if state.step == first:
             keeper.remember(steps.settle(keeper.decisions(), batch))
         window.add(steps.take(batch))
         last = state.step == task.last
-        stop = _asked(stopping, task.ranks, state.step, steps.device)
+        stop = agreement.reached(stopping(), now=last)
         if state.step % config.log_every == 0 or last:
-            window.log(task, state.step, metrics)
+            window.log(state.step, metrics)
         if state.step % config.save_every == 0 or last or stop:
-            window.check(task)
+            window.check()
             keeper.save(state)
             if stop and (not last or task.until is not None):  # more is to come after a round
                 keeper.wait()
                 raise Interrupted(f"{task.name} stopped at step {state.step} of {task.last}")
     keeper.wait()
-
-
-def _asked(stopping: Callable[[], bool], ranks: Ranks, step: int, device: torch.device) -> bool:
-    """Whether to stop now; all ranks stop at the same step."""
-    if ranks.size == 1:
-        return stopping()
-    return step % ASK_OTHERS_EVERY == 0 and ranks.any(stopping(), device)
-
-
-def to_device(batch: Batch, rows: slice, device: torch.device) -> Batch:
-    """Some rows of the batch on the device, copied while the CPU goes on."""
-    label = None if batch.label is None else _move(batch.label[rows], device)
-    text = batch.text
-    if text is not None:
-        text = TextStates(*(_move(value[rows], device) for value in (text.tokens, text.mask, text.pooled)))
-    x_0, cluster = _move(batch.x_0[rows], device), _move(batch.cluster[rows], device)
-    return replace(batch, x_0=x_0, label=label, cluster=cluster, text=text)
-
-
-def _move(value: Tensor, device: torch.device) -> Tensor:
-    """A copy from pinned memory does not wait; any other does, whatever non_blocking says."""
-    if device.type == "cuda":
-        value = value.pin_memory()
-    return value.to(device, non_blocking=True)
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
@@ -235,97 +217,3 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 def ema_decay(config: TrainConfig, step: int) -> float:
     """The decay of the average: short while training is young, so that it does not remember the start."""
     return min(config.ema, (1 + step) / (10 + step))
-
-
-class Window:
-    """The steps since the last line of metrics."""
-
-    def __init__(self, step: int) -> None:
-        self.started = step
-        self._open(step)
-
-    def _open(self, step: int) -> None:
-        self.first, self.taken, self.since = step, list[Taken](), time.perf_counter()
-
-    def add(self, taken: Taken) -> None:
-        """Remember one step, still on its device."""
-        self.taken.append(taken)
-
-    def check(self, task: Task) -> None:
-        """Stop where a loss or gradient is not a number any more, before it is saved."""
-        norms = (
-            torch.stack([taken.norm for taken in self.taken]).float().cpu() if self.taken else torch.ones(1)
-        )
-        totals = [taken.losses.sum() for taken in self.taken]
-        finite = norms.isfinite() & (torch.stack(totals).cpu().isfinite() if totals else True)
-        if task.ranks.any(not bool(finite.all()), norms.device if not totals else totals[0].device):
-            raise TrainingError(self._what_is_wrong(task, finite, norms))
-
-    def _what_is_wrong(self, task: Task, finite: Tensor, norms: Tensor) -> str:
-        advice = f"lower the learning rate ({task.config.lr:g}) and run again with --start-over"
-        if bool(finite.all()):
-            return f"{task.name}: the loss of another rank is not finite; {advice}"
-        at = int(finite.logical_not().nonzero()[0])
-        taken = self.taken[at]
-        bad = taken.losses.isfinite().logical_not().cpu()
-        where = "only its gradient is not finite"
-        if bool(bad.any()):
-            low = int(time_bin(taken.t[bad][:1]).item()) / BINS
-            where = f"first for t from {low:g} to {low + 1 / BINS:g}"
-        return (
-            f"{task.name}: the loss is not finite at step {self.first + at} ({where}; gradient norm "
-            f"{norms[at]:.3g}); the last good state is kept: {advice}"
-        )
-
-    def log(self, task: Task, step: int, metrics: Metrics | None) -> None:
-        """Write one line, or stop where there is nothing good to write."""
-        self.check(task)
-        losses, t = self._gathered(task)
-        if metrics is not None:
-            seconds = time.perf_counter() - self.since
-            metrics.write(
-                step,
-                loss=losses.mean().item(),
-                gradient_norm=torch.stack([taken.norm for taken in self.taken]).float().mean().item(),
-                samples_per_second=len(losses) / seconds,
-                **by_time(losses, t),
-            )
-        self._open(step)
-
-    def _gathered(self, task: Task) -> tuple[Tensor, Tensor]:
-        """All losses of the window and their times, of all processes, on the CPU."""
-        ranks, batch = task.ranks, task.config.batch
-        losses = torch.cat([ranks.gather(taken.losses.float(), batch) for taken in self.taken])
-        device = losses.device
-        t = torch.cat([ranks.gather(taken.t.to(device), batch) for taken in self.taken])
-        return losses.cpu(), t.cpu()
-
-
-def time_bin(t: Tensor) -> Tensor:
-    """Which of the equal parts of [0, 1] each time is in."""
-    return (t * BINS).long().clamp(0, BINS - 1)
-
-
-def by_time(losses: Tensor, t: Tensor) -> dict[str, float]:
-    """The mean loss in each part of the time that has samples, named by where the part begins."""
-    bins = time_bin(t)
-    count = torch.bincount(bins, minlength=BINS)
-    total = torch.bincount(bins, weights=losses.double(), minlength=BINS)
-    return {f"loss_t{i / BINS:.2f}": (total[i] / count[i]).item() for i in range(BINS) if count[i]}
-
-
-@contextlib.contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Turn SIGTERM and SIGINT into a question that the loop asks after each step."""
-    asked = False
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        asked = True
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -21,8 +21,8 @@ class Optimiser(Protocol):
     state: dict[Tensor, dict[str, Tensor]]
     """What it remembers of each parameter, by name."""
 
-    def step(self, lr: float) -> None:
-        """Move the parameters along their gradients."""
+    def step(self, lr: float, skipped: Tensor | None = None) -> None:
+        """Move the parameters along their gradients, but not where `skipped` is 1."""
 
 
 class AdamW:
@@ -46,8 +46,8 @@ class AdamW:
         return found
 
     @torch.no_grad()
-    def step(self, lr: float) -> None:
-        """Move the parameters along their gradients."""
+    def step(self, lr: float, skipped: Tensor | None = None) -> None:
+        """Move the parameters along their gradients; whether it is skipped, the device decides."""
         moved = [parameter for parameter in self.parameters if parameter.grad is not None]
         remembered = [self._remembered(parameter) for parameter in moved]
         counts = [found["step"] for found in remembered]
@@ -66,7 +66,10 @@ class AdamW:
             eps=EPSILON,
             amsgrad=False,
             maximize=False,
+            found_inf=skipped,
         )
+        if skipped is not None:
+            torch._foreach_sub_(counts, [skipped] * len(counts))
 
 
 class Muon:
@@ -79,11 +82,48 @@ class Muon:
         )
         self.state: dict[Tensor, dict[str, Tensor]] = self._muon.state
 
-    def step(self, lr: float) -> None:
-        """Move the parameters along their orthogonalised gradients."""
+    def step(self, lr: float, skipped: Tensor | None = None) -> None:
+        """Move the parameters along their orthogonalised gradients; with a loss scale this waits."""
+        if skipped is not None and bool(skipped):
+            return
+        if any(sharding.is_spread(parameter) for parameter in self.parameters):
+            self._step_together(lr)
+            return
         for group in self._muon.param_groups:
             group["lr"] = lr
         self._muon.step()
+
+    @torch.no_grad()
+    def _step_together(self, lr: float) -> None:
+        """The same step for matrices of which every rank has some rows.
+
+        torch's would run, but sum parts of products in bfloat16 between ranks: after a few steps weights are
+        a fifth of a step off. Momentum is a matter of single entries; what is orthogonalised is gathered.
+        """
+        from torch.optim import _muon  # noqa: PLC0415 - older versions of torch have none
+
+        group = self._muon.param_groups[0]
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                continue
+            own, gradient = sharding.local(parameter), sharding.local(parameter.grad)
+            state = self.state[parameter]
+            if not state:
+                state["momentum_buffer"] = torch.zeros_like(parameter)
+            momentum = sharding.local(state["momentum_buffer"])
+            momentum.lerp_(gradient, 1 - group["momentum"])
+            direction = gradient.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
+            update = _muon._zeropower_via_newtonschulz(
+                sharding.whole(direction, parameter),
+                group["ns_coefficients"],
+                group["ns_steps"],
+                group["eps"],
+            )
+            own.mul_(1 - lr * group["weight_decay"])
+            own.add_(
+                sharding.local(sharding.part_of(update, parameter)),
+                alpha=-_muon._adjust_lr(lr, group["adjust_lr_fn"], parameter.shape),
+            )
 
 
 def build(model: nn.Module, config: TrainConfig) -> list[Optimiser]:

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from atoll import devices
 from atoll.errors import AtollError
 
 T = TypeVar("T")
@@ -57,9 +58,13 @@ class Ranks:
         """Whether it is true in any process."""
         if self.size == 1:
             return flag
-        found = torch.tensor(float(flag), device=device)
-        dist.all_reduce(found)
-        return bool(found.item())
+        return bool(self.sum(torch.full((), float(flag), device=device)).item())
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum over all ranks, in place."""
+        if self.size > 1:
+            dist.all_reduce(value)
+        return value
 
     def gather(self, rows: Tensor, batch: int) -> Tensor:
         """The rows of all processes, in the order of the batch."""
@@ -67,13 +72,12 @@ class Ranks:
             return rows
         whole = torch.zeros(batch, *rows.shape[1:], device=rows.device, dtype=rows.dtype)
         whole[self.rows(batch)] = rows
-        dist.all_reduce(whole)
-        return whole
+        return self.sum(whole)
 
 
 def _broadcast(text: str) -> str:
     """The first process's text, for all: as bytes in a tensor, since torch would send an object as code."""
-    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    device = devices.best() if torch.cuda.is_available() else torch.device("cpu")  # as NCCL and gloo demand
     raw = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
     size = torch.tensor(len(raw), device=device)
     dist.broadcast(size, 0)

@@ -6,6 +6,7 @@ next merged ones are made, by the outer step of DiLoCo (arXiv 2311.08105). Sites
 data, since the mean over their samples must be the mean over all samples.
 """
 
+import contextlib
 import functools
 import shutil
 from collections.abc import Sequence
@@ -22,9 +23,10 @@ from atoll.runs import Run, Stage, replacing
 from atoll.runs.locks import alone
 from atoll.train import jobs, loop, student
 from atoll.train.ranks import Ranks, joined
-from atoll.train.state import TrainingState
+from atoll.train.state import DECISIONS, SCALE, TrainingState, collected
 
 AVERAGE, OPTIMISER, MOMENTUM = "average.safetensors", "optimiser.safetensors", "momentum.safetensors"
+LOSS_SCALE = "loss-scale.safetensors"
 KEPT_ROUNDS = 2
 """Rounds that stay on disk: the last, and the one that it is made from."""
 
@@ -100,13 +102,15 @@ class Site:
         """The inner steps of one round."""
         stage, device = self.stage(number), devices.best()
         made_from = self.inputs(number)
-        with sealed(*self.clusters), joined() as ranks, alone(stage.path, "trained"):
+        one = alone(stage.path, "trained")
+        with sealed(*self.clusters), joined() as ranks, one if ranks.first else contextlib.nullcontext():
             if ranks.from_first(lambda: stage.current(made_from)):
                 return stage
             task = self._task(number, ranks)
             ranks.from_first(lambda: stage.begin(made_from))
+            ranks.from_first(lambda: self._take_over_decisions(number))
             state = loop.train(task, device)
-            found = dict(state.tensors())
+            found = collected(state.tensors(), ranks)
             ranks.from_first(lambda: self._hand_in(stage, made_from, found, state.step))
         return stage
 
@@ -124,14 +128,12 @@ class Site:
         return student.dense_loss(self._blueprint, teachers)
 
     def _task(self, number: int, ranks: Ranks) -> loop.Task:
-        # A trial of compilation would be decided anew in every round, and not always alike.
-        compiling = "on" if self.config.compile == "on" else "off"
         return loop.Task(
             name=f"{student.NAME}/site-{self.index:02d}",
             model=self._blueprint.build(),
             loss=self._loss,
             reader=self._reader,
-            config=self.config.model_copy(update={"batch": self.batch, "compile": compiling}),
+            config=self.config.model_copy(update={"batch": self.batch}),
             seed=self.run.config.seed,
             dropout=student.dropout(self.run, self._blueprint),
             stage=self.stage(number),
@@ -146,15 +148,30 @@ class Site:
         tensors = _prefixed("model/", before, checkpoint.WEIGHTS) | _prefixed("ema/", before, AVERAGE)
         if number:
             known = before if self.how.optimiser == "merged" else self.stage(number - 1)
-            tensors |= _prefixed("optimiser/", known, OPTIMISER)
+            tensors |= _prefixed("optimiser/", known, OPTIMISER) | self._loss_scale(number - 1)
         state.restore(tensors)
         state.step = number * self.how.inner
 
+    def _loss_scale(self, number: int) -> Tensors:
+        """Of a round in float16, what its loss was multiplied with at its end."""
+        stage = self.stage(number)
+        return _prefixed(SCALE, stage, LOSS_SCALE) if (stage.path / LOSS_SCALE).is_file() else {}
+
+    def _take_over_decisions(self, number: int) -> None:
+        """Steps are taken as in the round before: a trial might fall differently, and costs time."""
+        before, own = self.stage(number - 1).path / DECISIONS, self.stage(number).path / "state" / DECISIONS
+        if before.is_file() and not own.is_file():
+            own.parent.mkdir(exist_ok=True)
+            shutil.copyfile(before, own)
+
     def _hand_in(self, stage: Stage, made_from: dict[str, Any], found: Tensors, step: int) -> None:
         names = {"model/": checkpoint.WEIGHTS, "ema/": AVERAGE, "optimiser/": OPTIMISER}
+        if any(key.startswith(SCALE) for key in found):
+            names[SCALE] = LOSS_SCALE
         for prefix, name in names.items():
             _write(stage, name, {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)})
         stage.finish(made_from, list(names.values()), {"steps": step, "rows": self._reader.rows})
+        shutil.copyfile(stage.path / "state" / DECISIONS, stage.path / DECISIONS)
         shutil.rmtree(stage.path / "state", ignore_errors=True)
 
 

@@ -26,7 +26,8 @@ def spread(model: nn.Module, config: TrainConfig, ranks: Ranks, device: torch.de
             fully_shard(block)
         fully_shard(model)
         return model
-    return DistributedDataParallel(model)
+    # Gradients live in the buckets that are exchanged; buffers are constants that nobody need send around.
+    return DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
 
 
 def _fits(model: nn.Module, device: torch.device) -> bool:
@@ -41,24 +42,30 @@ def synchronise(model: nn.Module, last: bool) -> contextlib.AbstractContextManag
     """Exchange gradients after this part of the batch only if it is the last one."""
     if isinstance(model, DistributedDataParallel) and not last:
         return model.no_sync()
+    if hasattr(
+        model, "set_requires_gradient_sync"
+    ):  # FSDP2's; it adds up whole gradients until the last part
+        sharded = cast(Any, model)
+        sharded.set_requires_gradient_sync(last)
+        sharded.set_is_last_backward(last)
     return contextlib.nullcontext()
 
 
-def _is_spread(value: Tensor | None) -> bool:
+def is_spread(value: Tensor | None) -> bool:
     """Whether this is a DTensor, without importing what that is."""
     return hasattr(value, "placements")
 
 
 def local(value: Tensor) -> Tensor:
     """The part of a tensor that is here."""
-    return cast(Tensor, cast(Any, value).to_local()) if _is_spread(value) else value
+    return cast(Tensor, cast(Any, value).to_local()) if is_spread(value) else value
 
 
 def whole(value: Tensor, like: Tensor | None = None) -> Tensor:
     """All of a tensor; of a local part if `like` says how it is spread. All processes must ask together."""
-    if _is_spread(value):
+    if is_spread(value):
         return cast(Tensor, cast(Any, value).full_tensor())
-    if _is_spread(like) and value.ndim:
+    if is_spread(like) and value.ndim:
         from torch.distributed.tensor import DTensor  # noqa: PLC0415 - see spread
 
         how = cast(Any, like)
@@ -69,10 +76,11 @@ def whole(value: Tensor, like: Tensor | None = None) -> Tensor:
 
 
 def part_of(value: Tensor, like: Tensor) -> Tensor:
-    """The inverse of `whole`: the part that belongs here, spread as `like` is."""
-    if _is_spread(like) and value.ndim:
+    """The inverse of `whole`: of what each rank has whole, the part that belongs here, spread as `like`."""
+    if is_spread(like) and value.ndim:
         from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415 - see spread
 
         how = cast(Any, like)
-        return distribute_tensor(value.to(like.device), how.device_mesh, how.placements)
+        placed = value.to(like.device)
+        return distribute_tensor(placed, how.device_mesh, how.placements, src_data_rank=None)
     return value

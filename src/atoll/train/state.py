@@ -3,10 +3,11 @@
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from atoll.config import TrainConfig
@@ -16,9 +17,11 @@ from atoll.runs import file_digest, read_json, replacing, write_json
 from atoll.train import sharding
 from atoll.train.optimiser import Optimiser
 from atoll.train.ranks import Ranks
+from atoll.train.scaling import LossScale
 
 LATEST = "latest.json"
 DECISIONS = "decisions.json"
+SCALE = "scale/"
 HEADER = 2**20
 """Bytes beside the tensors for which there must be room: names, positions, the pointer."""
 
@@ -26,8 +29,10 @@ HEADER = 2**20
 class TrainingState:
     """A network in training."""
 
-    def __init__(self, model: nn.Module, optimisers: Sequence[Optimiser]) -> None:
-        self.model = model
+    def __init__(
+        self, model: nn.Module, optimisers: Sequence[Optimiser], scale: LossScale | None = None
+    ) -> None:
+        self.model, self.scale = model, scale
         self.optimisers = list(optimisers)
         self.step = 0
         self.names = [name for name, _ in model.named_parameters()]
@@ -35,21 +40,23 @@ class TrainingState:
         self.ema = [sharding.local(parameter.detach()).clone() for parameter in self.parameters]
         """What is here of the averaged weights."""
 
-    def averaged(self) -> dict[str, Tensor]:
-        """The averaged weights by name: the ones that sample."""
-        triples = zip(self.names, self.ema, self.parameters, strict=True)
-        return {name: sharding.whole(average, parameter) for name, average, parameter in triples}
+    def averaged(self) -> Iterator[tuple[str, Tensor]]:
+        """The averaged weights by name, one by one: the ones that sample."""
+        for name, average, parameter in zip(self.names, self.ema, self.parameters, strict=True):
+            yield name, sharding.whole(average, parameter)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Everything that training needs to go on, by name, one by one: together they may not fit."""
         for name, parameter in zip(self.names, self.parameters, strict=True):
             yield f"model/{name}", sharding.whole(parameter.detach())
-        for name, average, parameter in zip(self.names, self.ema, self.parameters, strict=True):
-            yield f"ema/{name}", sharding.whole(average, parameter)
+        for name, average in self.averaged():
+            yield f"ema/{name}", average
         for name, parameter in zip(self.names, self.parameters, strict=True):
             for optimiser in self.optimisers:
                 for key, value in optimiser.state.get(parameter, {}).items():
                     yield f"optimiser/{key}/{name}", sharding.whole(value)
+        for key, value in self.scale.tensors().items() if self.scale is not None else ():
+            yield f"{SCALE}{key}", value
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Take everything back."""
@@ -64,18 +71,28 @@ class TrainingState:
                 parameter = index[name]
                 part = sharding.part_of(value, parameter).to(parameter.device)
                 owners[id(parameter)].state[parameter][field] = part
+        scale = {key.removeprefix(SCALE): value for key, value in tensors.items() if key.startswith(SCALE)}
+        if self.scale is not None and scale:
+            self.scale.restore(scale)
+
+
+def collected(tensors: Iterable[tuple[str, Tensor]], ranks: Ranks) -> dict[str, Tensor]:
+    """What all ranks bring together one by one, in the first rank's main memory and nowhere else."""
+    return {name: value.detach().cpu() for name, value in tensors if ranks.first}
 
 
 class Keeper:
     """Writes states into a folder and says which to go on from.
 
-    On an accelerator the tensors are copied to the CPU, which is quick, and a thread writes them while the
-    steps go on; the next save, and the end, wait for it.
+    On an accelerator the tensors are copied to the CPU and a thread writes them while the steps go on; the
+    next save, and the end, wait for it. On CUDA nobody waits for the copies either, since they go to pinned
+    memory, which is kept for the next save.
     """
 
     def __init__(self, folder: Path, config: TrainConfig, ranks: Ranks, *, background: bool = False) -> None:
         self.folder, self.config, self.ranks = folder, config, ranks
         self._background = background
+        self._pinned: dict[str, Tensor] = {}
         self._thread: threading.Thread | None = None
         self._problem: AtollError | None = None
 
@@ -85,14 +102,25 @@ class Keeper:
         here: dict[str, Tensor] = {}
         for name, value in state.tensors():  # every process takes part, the first one keeps
             if self.ranks.first:
-                here[name] = value.detach().to("cpu", copy=self._background)
+                here[name] = self._copied(name, value.detach())
         if not self.ranks.first:
             return
         if not self._background:
             self._write(state.step, here)
             return
-        self._thread = threading.Thread(target=self._try, args=(state.step, here), name="atoll-keeper")
+        copied = _mark_on_the_queue() if self._pinned else None
+        self._thread = threading.Thread(
+            target=self._try, args=(state.step, here, copied), name="atoll-keeper"
+        )
         self._thread.start()
+
+    def _copied(self, name: str, value: Tensor) -> Tensor:
+        """A tensor in main memory; on CUDA as soon as the queue has come to it."""
+        if value.device.type != "cuda":
+            return value.to("cpu", copy=self._background)
+        if name not in self._pinned:
+            self._pinned[name] = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
+        return self._pinned[name].copy_(value, non_blocking=True)
 
     def wait(self) -> None:
         """Until nothing is being written any more; a failed write is told now."""
@@ -103,8 +131,10 @@ class Keeper:
             problem, self._problem = self._problem, None
             raise problem
 
-    def _try(self, step: int, tensors: dict[str, Tensor]) -> None:
+    def _try(self, step: int, tensors: dict[str, Tensor], copied: torch.cuda.Event | None) -> None:
         try:
+            if copied is not None:
+                copied.synchronize()
             self._write(step, tensors)
         except AtollError as error:
             self._problem = error
@@ -176,6 +206,13 @@ class Keeper:
         """Take later steps in the same way."""
         if self.ranks.first and decisions != self.decisions():
             write_json(self.folder / DECISIONS, decisions)
+
+
+def _mark_on_the_queue() -> torch.cuda.Event:
+    """Something to wait for: all that this device has been asked until now."""
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return event
 
 
 def _require_room(folder: Path, needed: int) -> None:

@@ -20,6 +20,7 @@ from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.roster import Roster
 from atoll.train import drawn as drawing
 from atoll.train import jobs, loop
+from atoll.train.moving import on_cpu
 from atoll.train.ranks import Ranks
 from atoll.train.teaching import Lesson, Teachers
 
@@ -143,7 +144,8 @@ def lesson_of(blueprint: checkpoint.Blueprint, batch: Batch, drawn: draws.Traini
     """Noisy samples of a batch, with what is known of them."""
     x_t = path.point(batch.x_0, drawn.noise, drawn.t)
     told = jobs.told_of(blueprint, batch, drawn)
-    return Lesson(x_t, drawn.t, told, batch.cluster, drawn.uniform)
+    known = {"host_t": on_cpu(drawn).t, "host_cluster": batch.cluster_on_cpu}
+    return Lesson(x_t, drawn.t, told, batch.cluster, drawn.uniform, **known)
 
 
 def teachers_of(
