@@ -54,7 +54,7 @@ def test_samples_come_to_rest_in_parts(tmp_path: Path, make_run: MakeRun) -> Non
     np.testing.assert_array_equal(
         np.frombuffer(raw, np.uint8).reshape(10, 3, 8, 8), images.transpose(0, 3, 1, 2)
     )
-    assert heard[-1] == ("prepare", 10, 10)
+    assert heard[-1] == ("samples read", 10, 10)
 
 
 def test_pieces_written_anywhere_in_any_order_make_the_same_stage(tmp_path: Path, make_run: MakeRun) -> None:

@@ -61,7 +61,7 @@ def test_the_embedded_set_falls_into_even_clusters(tmp_path: Path) -> None:
     assert contents["nmi"] > 0.45  # ten kinds of clothes, by pixels alone
     assert np.array(contents["labels"]).sum() == 5000
     assert min(contents["margins"]) > 0
-    assert heard[-1] == ("gather", 1, 1)
+    assert heard[-1] == ("parts gathered", 1, 1)
     everything = pq.read_table(run.data.path / "part-00000-000.parquet")["id"].to_pylist()
     assert sorted(identity for identity, _ in in_clusters(run)) == sorted(everything)
     assert dict(in_clusters(run)) == assignment(run)
@@ -156,7 +156,7 @@ def test_units_cover_everything_once_and_come_from_all_over(
     ]
 
 
-@pytest.mark.parametrize("stop_at", ["assign", "gather"])
+@pytest.mark.parametrize("stop_at", ["parts assigned", "parts gathered"])
 def test_an_interrupted_partition_goes_on_to_the_same_files(
     make_run: MakeRun, npz: Any, monkeypatch: pytest.MonkeyPatch, stop_at: str
 ) -> None:

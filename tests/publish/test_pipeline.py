@@ -152,3 +152,54 @@ def test_half_precision_is_refused(folder):
 def test_an_unknown_kind_of_answer(pipe):
     with pytest.raises(ConfigError, match="none of pil, np, pt, latent"):
         pipe("cat", output_type="jpeg")
+
+
+@pytest.fixture(scope="module")
+def by_class(tmp_path_factory):
+    """A pipeline of a run with classes, and the run."""
+    place = tmp_path_factory.mktemp("classes")
+    run = served(place / "run", "class")
+    export.export(run, str(place / "out"))
+    return atoll.pipeline.AtollPipeline.from_pretrained(place / "out"), run
+
+
+def test_a_class_by_name_and_a_number_of_steps(by_class):
+    pipe, run = by_class
+    images = pipe(class_labels="shirt", num_inference_steps=10, output_type="latent").images
+    assert same(images, atoll.load(run.path).sample(1, label="shirt", steps=10))
+    assert len(pipe(class_labels="shirt", num_inference_steps=2).images) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "same_as"),
+    [
+        ({"label": "bag"}, {"class_labels": "bag"}),
+        ({"steps": 2}, {"num_inference_steps": 2}),
+        ({"guidance": 2.0}, {"guidance_scale": 2.0}),
+        ({"num": 3}, {"num_images": 3}),
+        ({"batch_size": 3}, {"num_images": 3}),
+    ],
+)
+def test_our_own_words_work_too(by_class, words, same_as):
+    pipe, _ = by_class
+    left, right = (pipe(seed=1, output_type="latent", **some).images for some in (words, same_as))
+    assert same(left, right)
+
+
+def test_the_same_thing_twice_is_refused(by_class):
+    with pytest.raises(ConfigError, match="label and class_labels are the same"):
+        by_class[0](label="bag", class_labels="bag")
+    with pytest.raises(ConfigError, match="num_images is how many in all"):
+        by_class[0](label="bag", num_images_per_prompt=2)
+
+
+def test_series_come_back_as_their_values(by_class, monkeypatch):
+    pipe, _ = by_class
+    about = {"kind": "series", "dtype": "float32", "mean": [1.0, 2.0, 3.0], "std": [2.0, 3.0, 4.0]}
+    monkeypatch.setattr(pipe.ensemble, "contents", {**pipe.ensemble.contents, **about})
+    x_0 = pipe(num_images=2, seed=1, output_type="latent").images
+    mean, scale = (torch.tensor(about[name]).view(3, 1, 1) for name in ("mean", "std"))
+    for kind in ("np", "pt"):
+        got = pipe(num_images=2, seed=1, output_type=kind).images
+        assert isinstance(got, np.ndarray if kind == "np" else torch.Tensor)
+        np.testing.assert_allclose(np.asarray(got), (x_0 * scale + mean).numpy(), rtol=1e-5, atol=1e-5)

@@ -2,9 +2,18 @@
 
 import contextlib
 import json
+import logging
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
+
+logger = logging.getLogger(__name__)
+
+LINE_SECONDS = 30.0
+"""Off a terminal, so often somebody who reads a log is told how far it is."""
 
 
 def tell(as_json: bool, facts: dict[str, Any], sentence: str) -> None:
@@ -18,14 +27,24 @@ def tell_stage(as_json: bool, stage: Any) -> None:
 
 
 Report = Callable[[str, int, int], None]
+"""Takes what is counted, how many are done, and of how many; 0 where nobody knows."""
 
 
 @contextlib.contextmanager
 def bar(quiet: bool) -> Iterator[Report | None]:
-    """A progress bar with rate and time left on a terminal, nothing elsewhere."""
-    if quiet or not sys.stderr.isatty():
+    """Progress with rate and time left: a bar on a terminal, a line now and then elsewhere."""
+    if quiet:
         yield None
-        return
+    elif sys.stderr.isatty():
+        with _bars() as report:
+            yield report
+    else:
+        with speaking(Lines()) as lines:
+            yield lines.report
+
+
+@contextlib.contextmanager
+def _bars() -> Iterator[Report]:
     from rich import progress as rich
     from rich.console import Console
     from rich.text import Text
@@ -35,7 +54,7 @@ def bar(quiet: bool) -> Iterator[Report | None]:
             return Text(f"{task.speed:,.0f}/s" if task.speed else "")
 
     columns = (
-        rich.TextColumn("{task.description:10}"),
+        rich.TextColumn("{task.description:16}"),
         rich.BarColumn(),
         rich.MofNCompleteColumn(),
         Rate(),
@@ -46,12 +65,79 @@ def bar(quiet: bool) -> Iterator[Report | None]:
 
         def report(name: str, done: int, total: int) -> None:
             if name not in known:
-                known[name] = bars.add_task(name, total=total)
-            bars.update(known[name], completed=done, total=total)
+                known[name] = bars.add_task(name, total=total or None)
+            bars.update(known[name], completed=done, total=total or None)
 
         yield report
 
 
+@dataclass
+class _Count:
+    """How far one thing is, and since when it has been counted."""
+
+    name: str
+    began: float
+    first: int
+    done: int = 0
+    total: int = 0
+
+    def words(self, now: float) -> str:
+        """Done, of how many, rate and time left."""
+        rate = (self.done - self.first) / max(now - self.began, 1e-9)
+        words = f"{self.name}: {self.done:,}" + (f" of {self.total:,}" if self.total else "")
+        if rate <= 0:
+            return f"{words}, {clock_time(now - self.began)} so far"
+        words += f", {rate:,.3g}/s"
+        return f"{words}, {clock_time((self.total - self.done) / rate)} left" if self.total else words
+
+
+class Lines:
+    """Progress as lines of a log; whoever counts reports, and somebody else asks for a line."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._current: _Count | None = None
+        self._lock = threading.Lock()
+
+    def report(self, name: str, done: int, total: int) -> None:
+        """Take in how far something is; what is reported last is what is told."""
+        with self._lock:
+            if self._current is None or self._current.name != name or done < self._current.done:
+                self._current = _Count(name, self._clock(), done)
+            self._current.done, self._current.total = done, total
+
+    def line(self) -> str | None:
+        """How far it is now; None before anything was counted."""
+        with self._lock:
+            return None if self._current is None else self._current.words(self._clock())
+
+
+@contextlib.contextmanager
+def speaking(lines: Lines, every: float = LINE_SECONDS) -> Iterator[Lines]:
+    """Log a line now and then, also while whoever counts is busy with one large thing."""
+    ended = threading.Event()
+
+    def speak() -> None:
+        while not ended.wait(every):
+            line = lines.line()
+            if line is not None:
+                logger.info("%s", line)
+
+    thread = threading.Thread(target=speak, daemon=True)
+    thread.start()
+    try:
+        yield lines
+    finally:
+        ended.set()
+        thread.join()
+
+
+def clock_time(seconds: float) -> str:
+    """Seconds as hours, minutes and seconds."""
+    whole = max(0, round(seconds))
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
 def named(report: Report | None, name: str) -> Callable[[int, int], None] | None:
-    """The bar of one name alone."""
+    """The count of one thing alone."""
     return None if report is None else lambda done, total: report(name, done, total)

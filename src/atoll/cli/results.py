@@ -43,7 +43,7 @@ def sample(
     }
     out = out or room.default_out(run_folder)
     with bar(as_json) as progress:
-        count = named(progress, "sample")
+        count = named(progress, "sampling steps")
         if room.is_expert(run_folder):
             written = room.sample_expert(run_folder, out, label=label, progress=count, **settings)
         else:
@@ -68,7 +68,7 @@ def evaluate(
 
     opened = Run.open(run_folder).changed(overrides)
     with bar(as_json) as progress:
-        found = evaluation.evaluate(opened, progress=named(progress, "sample"))
+        found = evaluation.evaluate(opened, progress=progress)
     if (opened.path / "samples" / "samples.json").is_file():
         from atoll.pages import report
 

@@ -138,7 +138,7 @@ def write_parts(
 
     def tell(more: int = 0) -> None:
         if progress is not None:
-            progress("prepare", total.rows + total.skipped + more, source.rows or 0)
+            progress("samples read", total.rows + total.skipped + more, source.rows or 0)
 
     for piece in range(source.pieces):
         for chunk in itertools.count():

@@ -67,12 +67,12 @@ def _write(run: Run, made_from: dict[str, Any], tell: Progress) -> None:
     files = rule.save(stage.path)
     for number, name in enumerate(parts.names):
         assign_part(parts, name, rule, stage.path)
-        tell("assign", number + 1, len(parts.names))
+        tell("parts assigned", number + 1, len(parts.names))
     summary = summarise(parts, stage, config.clusters)
     units = plan_units(parts)
     for number, unit in enumerate(units):
         gather_unit(parts, unit, run, number)
-        tell("gather", number + 1, len(units))
+        tell("parts gathered", number + 1, len(units))
     contents = _finish_clusters(run, parts, summary, len(units), made_from)
     files += [assignment_name(name) for name in parts.names]
     for cluster in range(config.clusters):

@@ -1,23 +1,28 @@
 """A finished run judged: all that can be asked of it, in one file that says how it was found."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from atoll.config import SampleConfig
 from atoll.errors import ConfigError
 from atoll.evaluate import matched, routing
 from atoll.evaluate.measure import Judge, sample_and_judge
-from atoll.runs import Run, write_json
-from atoll.sampling.ensemble import Progress
+from atoll.runs import EVALUATION, Run, digest, read_json, write_json
 from atoll.sampling.sample import load_ensemble
 
-FILE = "evaluation.json"
+FILE = Path(EVALUATION).name
 
 
-def evaluate(run: Run, progress: Progress | None = None) -> dict[str, Any]:
-    """Measure a run as its [evaluate] and [sample] sections say; writes `evaluation/evaluation.json`."""
+Report = Callable[[str, int, int], None]
+"""Takes what is counted, how many are done, and of how many."""
+
+
+def evaluate(run: Run, progress: Report | None = None) -> dict[str, Any]:
+    """Measure a run as its [evaluate] and [sample] sections say; adds to `evaluation/evaluation.json`."""
     how = run.config.evaluate
     settings = run.config.sample.model_dump(exclude={"num", "strategy", "prompts"})
     ensemble = load_ensemble(run.path, **settings)
@@ -28,14 +33,18 @@ def evaluate(run: Run, progress: Progress | None = None) -> dict[str, Any]:
     rows = {}
     for strategy in strategies:
         asked = {**settings, "strategy": strategy}
-        rows[strategy], drawn = sample_and_judge(ensemble, judge, how.num, asked, progress)
+        count = None if progress is None else partial(progress, f"steps of {strategy}")
+        rows[strategy], drawn = sample_and_judge(ensemble, judge, how.num, asked, count)
         if monolith is not None:
             rows[strategy]["monolith"] = matched.alike(drawn.x_0, monolith, how.bootstrap)
-    found = {
+    told = run.config.sample.model_dump(mode="json")
+    rows = {name: {**row, "sample": {**told, "strategy": row["strategy"]}} for name, row in rows.items()}
+    found: dict[str, Any] = {
         "run": run.config.name,
         "num": how.num,
         "data": {"samples": len(judge.real), "source": run.config.data.source},
-        "sample": run.config.sample.model_dump(mode="json"),
+        "sample": told,
+        "networks": networks(run),
         "strategies": rows,
     }
     if how.routing and len(ensemble.experts) > 1 and ensemble.router is not None:
@@ -45,8 +54,47 @@ def evaluate(run: Run, progress: Progress | None = None) -> dict[str, Any]:
             **examined,
             "entropy_predicts_greedy_loss": None if predicted is None else predicted.facts(),
         }
-    write_json(run.path / "evaluation" / FILE, found)
+    found = with_earlier(run, found)
+    write_json(run.path / EVALUATION, found)
     return found
+
+
+def networks(run: Run) -> str:
+    """A digest of all networks that may be sampled: what was measured of others does not hold of these."""
+    stages = [run.expert(index) for index in range(run.config.partition.clusters)]
+    stages += [run.router, run.student, run.few_step]
+    return digest([stage.digest if stage.done else None for stage in stages])
+
+
+def with_earlier(run: Run, found: Mapping[str, Any]) -> dict[str, Any]:
+    """What was found now, and under `measured` also what earlier calls found of the same networks."""
+    path = run.path / EVALUATION
+    earlier = read_json(path) if path.is_file() else {}
+    kept = earlier if earlier.get("networks") == found["networks"] else {}
+    measured = {**kept.get("measured", {}), **{setting(row): row for row in found["strategies"].values()}}
+    routing = {"routing": kept["routing"]} if "routing" in kept else {}
+    return {**routing, **found, "measured": measured}
+
+
+ALWAYS = ("strategy", "steps", "solver")
+NOT_TOLD = frozenset({*ALWAYS, "num", "batch", "prompts", "provenance", "resident", "missing", "band"})
+"""Settings of a row that do not change what is measured, or are told in any case."""
+
+
+def setting(row: Mapping[str, Any]) -> str:
+    """How samples were drawn, in words; by this a measurement is known among others of the same run."""
+    asked, usual = row["sample"], SampleConfig().model_dump(mode="json")
+    words = [row["strategy"], f"{asked['steps']} {asked['solver']} steps"]
+    words += [
+        f"{key} {_plain(asked[key])}"
+        for key in usual
+        if key not in NOT_TOLD and key in asked and asked[key] != usual[key]
+    ]
+    return ", ".join([*words, f"{row['num']:,} samples"])
+
+
+def _plain(value: Any) -> str:
+    return " ".join(_plain(one) for one in value) if isinstance(value, list) else str(value)
 
 
 def _monolith(folder: Path, judge: Judge, settings: Mapping[str, Any]) -> Tensor:

@@ -2,21 +2,18 @@
 
 import contextlib
 import importlib.metadata
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
-import atoll
 from atoll.config import RunConfig
 from atoll.data import borrowed
 from atoll.errors import AtollError, ConfigError
 from atoll.models import checkpoint
-from atoll.runs import DONE, RESOLVED, Run, Stage, file_digest, read_lines, write_json
+from atoll.publish import card, public
+from atoll.runs import DONE, RESOLVED, Run, Stage, file_digest, write_json
 from atoll.sampling.sample import ENSEMBLE, HUB, INDEX, load_ensemble, model_name
 from atoll.sampling.sample import sample as draw
 
@@ -41,7 +38,6 @@ from atoll.publish.pipeline import {name}
 
 __all__ = ["{name}"]
 '''
-HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 BORROWED = {"text": "text_encoder", "autoencoder": "autoencoder"}
 """Models that a run borrows, and the folders that they get where they are not on the Hub."""
 NOT_WEIGHTS = shutil.ignore_patterns("*.bin", "*.pt", "*.h5", "*.msgpack", "*.onnx", "onnx", "openvino", ".*")
@@ -89,7 +85,7 @@ def write_folder(run: Run, folder: Path, licence: str) -> None:
     drawn = draw(run, folder / "drawn")
     (folder / "drawn" / "grid.png").rename(folder / "samples.png")
     shutil.rmtree(folder / "drawn")
-    (folder / "README.md").write_text(card(run, licence, drawn), encoding="utf-8")
+    (folder / "README.md").write_text(card.card(run, licence, drawn), encoding="utf-8")
 
 
 def _write_code(path: Path, name: str) -> None:
@@ -126,14 +122,14 @@ def _write_ensemble(run: Run, folder: Path) -> None:
     if run.router.done:
         _copy_network(run.router, folder / "router")
     contents = run.partition.contents
+    contents["features"] = public.model(contents.get("features"))
     about = contents.get("text")
     if about is not None:
         contents["text"] = {**about, "model": _borrow(run, about["model"], folder, "text")}
     if contents.get("autoencoder") is not None:
         contents["autoencoder"] = _borrow(run, contents["autoencoder"], folder, "autoencoder")
-    record = {"made_from": {}, "files": {}, "contents": contents}
-    write_json(folder / "partition" / DONE, record)
-    write_json(folder / RESOLVED, public(run.config).model_dump(mode="json"))
+    write_json(folder / "partition" / DONE, {"made_from": {}, "files": {}, "contents": contents})
+    write_json(folder / RESOLVED, public.config(run.config).model_dump(mode="json"))
 
 
 def _copy_network(stage: Stage, folder: Path) -> None:
@@ -141,7 +137,7 @@ def _copy_network(stage: Stage, folder: Path) -> None:
     folder.mkdir(parents=True)
     for name in (checkpoint.WEIGHTS, checkpoint.CONFIG):
         shutil.copyfile(stage.verify(name), folder / name)
-    record = {**stage.record, "made_from": {}}
+    record = public.record(stage.record)
     record["files"] = {name: file_digest(folder / name) for name in (checkpoint.WEIGHTS, checkpoint.CONFIG)}
     write_json(folder / DONE, record)
 
@@ -155,70 +151,9 @@ def _borrow(run: Run, name: str, folder: Path, kind: str) -> str:
     return BORROWED[kind]
 
 
-def public(config: RunConfig) -> RunConfig:
-    """The config without the places of this machine."""
-    data = config.data.model_copy(update={"source": _public_name(config.data.source)})
-    named = {key: _public_name(value) for key, value in config.encode if key in ("features", *BORROWED)}
-    partition = config.partition.model_copy(update={"file": None, "like": None, "method": "features"})
-    if config.partition.method != "file":
-        partition = partition.model_copy(update={"method": config.partition.method})
-    return config.model_copy(
-        update={"data": data, "encode": config.encode.model_copy(update=named), "partition": partition}
-    )
-
-
-def _public_name(name: str | None) -> str | None:
-    """A Hub name or a word as it is; of a path only the last part."""
-    if name is None or not Path(name).expanduser().exists():
-        return name
-    return Path(name).name
-
-
-def card(run: Run, licence: str, drawn: dict[str, Any]) -> str:
-    """The model card: what it is, how to use it, how it was trained, and what is not known about it."""
-    config, contents = public(run.config), run.partition.contents
-    sizes: list[int] = contents["sizes"]
-    kind = config.condition.kind
-    images = contents["kind"] == "image"
-    task = "text-to-image" if kind == "text" else "unconditional-image-generation"
-    text = Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8")
-    template = jinja2.Environment(
-        autoescape=False, undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
-    ).from_string(text)
-    return template.render(
-        config=config,
-        contents=contents,
-        licence=licence,
-        task=task if images else None,
-        prompt=(drawn.get("prompt") or ["a prompt"])[0] if kind == "text" else None,
-        label=contents["class_names"][0] if kind == "class" and contents["class_names"] else None,
-        experts=[
-            {"index": k, "rows": rows, "share": rows / sum(sizes), "loss": _last_loss(run.expert(k).path)}
-            for k, rows in enumerate(sizes)
-        ],
-        router=_last_loss(run.router.path) if run.router.done else None,
-        rows=sum(sizes),
-        parameters=_parameters(run),
-        taught_by=run.expert(0).contents.get("taught_by", 0),
-        num=len(drawn["experts"]),
-        version=atoll.__version__,
-    )
-
-
-def _parameters(run: Run) -> int:
-    """Numbers in the weights of one expert."""
-    tensors = checkpoint.read_tensors(run.expert(0).path / checkpoint.WEIGHTS)
-    return sum(tensor.numel() for tensor in tensors.values())
-
-
-def _last_loss(folder: Path) -> float | None:
-    lines = [line["loss"] for line in read_lines(folder / "metrics.jsonl")[-5:]]
-    return sum(lines) / len(lines) if lines else None
-
-
 def _publish(run: Run, name: str, licence: str) -> dict[str, Any]:
     """Export to a folder that goes away, and push that."""
-    if not HUB_NAME.fullmatch(name):
+    if not public.HUB_NAME.fullmatch(name):
         raise ConfigError(f"'{name}' is no name on the Hub; write hub:owner/name")
     try:
         import huggingface_hub  # noqa: PLC0415 - of the extra hf, and only needed here

@@ -1,7 +1,7 @@
 """An exported run in diffusers: the ensemble as a component, and the pipeline that samples it."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ from diffusers import DiffusionPipeline, ImagePipelineOutput, ModelMixin
 from PIL import Image
 from torch import Tensor
 
+from atoll.data.values import to_values
 from atoll.errors import ConfigError
 from atoll.runs import read_json, write_json
 from atoll.sampling.ensemble import Ensemble
@@ -75,6 +76,32 @@ def _known(scheduler: str) -> str:
     return scheduler
 
 
+ALSO = {"label": "class_labels", "steps": "num_inference_steps"} | {
+    "guidance": "guidance_scale",
+    "num": "num_images",
+    "batch_size": "num_images",
+}
+"""Other words for what diffusers calls by these names."""
+
+
+def _in_words_of_diffusers(own: dict[str, Any], settings: dict[str, Any]) -> list[Any]:
+    """The values of the pipeline's own arguments, also where they came by another name."""
+    for also, name in ALSO.items():
+        value = settings.pop(also, None)
+        if value is not None and own[name] is not None:
+            raise ConfigError(f"{also} and {name} are the same; give one of them")
+        own[name] = own[name] if value is None else value
+    if "num_images_per_prompt" in settings:
+        raise ConfigError("num_images_per_prompt is not known here; num_images is how many in all")
+    return list(own.values())
+
+
+def _values(x_0: Tensor, contents: Mapping[str, Any]) -> Tensor:
+    """Samples as the data were, (n, channels, *grid); bytes in [0, 1]."""
+    values = to_values(x_0, contents).cpu()
+    return (values.round().clamp(0, 255) / 255) if contents["dtype"] == "uint8" else values
+
+
 class AtollPipeline(DiffusionPipeline):  # type: ignore[misc]
     """Samples of an exported run by the habits of diffusers: the same as `atoll.load(folder).sample(…)`."""
 
@@ -117,7 +144,7 @@ class AtollPipeline(DiffusionPipeline):  # type: ignore[misc]
         output_type: str = "pil",
         **settings: Any,
     ) -> Any:
-        """Draw samples.
+        """Draw samples; Atoll's own words (label, steps, guidance, num) are understood as well.
 
         Args:
             prompt: What they show; several are taken in turn.
@@ -127,9 +154,18 @@ class AtollPipeline(DiffusionPipeline):  # type: ignore[misc]
             guidance_scale: Classifier-free guidance; 1 is none.
             seed: Sample i depends on this and on i alone.
             generator: In place of a seed: its initial seed is taken.
-            output_type: `pil`, `np` or `pt` in [0, 1], or `latent` for what the ensemble itself gives.
+            output_type: `pil`; `np`, (n, height, width, channels), or `pt`, (n, channels, height, width), in
+                [0, 1], or, where samples are not pictures, their values, (n, channels, *grid); `latent` for
+                what the ensemble itself gives.
             settings: Any other setting of the recipe's [sample] section, such as `strategy`.
         """
+        own = {
+            "class_labels": class_labels,
+            "num_inference_steps": num_inference_steps,
+            "guidance_scale": guidance_scale,
+            "num_images": num_images,
+        }
+        class_labels, num_inference_steps, guidance_scale, num_images = _in_words_of_diffusers(own, settings)
         asked = prompt if prompt is not None else class_labels
         if num_images is None and asked is not None:
             num_images = 1 if isinstance(asked, str | int) else len(asked)
@@ -154,12 +190,16 @@ class AtollPipeline(DiffusionPipeline):  # type: ignore[misc]
         return {"solver": SOLVERS[name], "shift": float(shift)}
 
     def _finish(self, x_0: Tensor, output_type: str) -> Any:
+        contents = self.ensemble.contents
         if output_type == "latent":
             return x_0
-        pixels = to_pixels(x_0, self.ensemble.contents)
+        if output_type not in ("pil", "np", "pt"):
+            raise ConfigError(f"output_type {output_type!r} is none of pil, np, pt, latent")
+        if output_type != "pil" and contents["kind"] != "image" and contents.get("autoencoder") is None:
+            values = _values(x_0, contents)  # a drawing of a series is for people
+            return values.numpy() if output_type == "np" else values
+        pixels = to_pixels(x_0, contents)
         if output_type == "pil":
             return [Image.fromarray(one[..., 0] if one.shape[-1] == 1 else one) for one in pixels]
-        if output_type not in ("np", "pt"):
-            raise ConfigError(f"output_type {output_type!r} is none of pil, np, pt, latent")
         scaled = pixels.astype("float32") / 255
         return scaled if output_type == "np" else torch.from_numpy(scaled).movedim(-1, 1)

@@ -11,11 +11,12 @@ from atoll.runs.files import (
     write_json,
 )
 from atoll.runs.metrics import Metrics, Tail
-from atoll.runs.run import RECIPE, RESOLVED, Run, runs_folder
+from atoll.runs.run import EVALUATION, RECIPE, RESOLVED, Run, runs_folder
 from atoll.runs.stage import DONE, STARTED, Stage
 
 __all__ = [
     "DONE",
+    "EVALUATION",
     "RECIPE",
     "RESOLVED",
     "STARTED",

@@ -15,6 +15,8 @@ from atoll.runs.stage import DONE, STARTED, Stage
 
 RECIPE, RESOLVED = "run.toml", "resolved.json"
 """What a run says of itself: the recipe as it was written, and all that it means."""
+EVALUATION = "evaluation/evaluation.json"
+"""What `atoll evaluate` found, in a run's folder."""
 
 
 class Run:

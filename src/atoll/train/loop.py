@@ -1,6 +1,7 @@
 """The one training loop: step, log, save, resume."""
 
 import contextlib
+import logging
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from atoll.train.ranks import Ranks
 from atoll.train.scaling import LossScale
 from atoll.train.stopping import Agreement, stop_requests
 from atoll.train.window import Taken, Window
+
+logger = logging.getLogger(__name__)
 
 Loss = Callable[[nn.Module, Batch, draws.TrainingDraws], Tensor]
 """The loss of each sample of a batch."""
@@ -164,6 +167,8 @@ def train(task: Task, device: torch.device) -> states.TrainingState:
     if task.start is not None:
         task.start(steps.state)
     keeper.resume(steps.state)
+    if steps.state.step and task.ranks.first and task.until is None:  # a round begins where the last ended
+        logger.info("%s: resumed from step %d", task.name, steps.state.step)
     with contextlib.ExitStack() as stack:
         metrics = None
         if task.ranks.first:

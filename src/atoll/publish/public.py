@@ -1,0 +1,72 @@
+"""What may be told of a run to everybody: its settings without places, buckets and accounts."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from atoll.config import ExpertConfig, LaunchConfig, OverrideConfig, RunConfig
+
+HUB = "hub:"
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+MODELS = ("features", "text", "autoencoder")
+"""Keys of [encode] that name a model: on the Hub, or in a folder."""
+OF_NETWORKS = frozenset({"steps", "rows", "rounds", "taught_by", "band", "parameters"})
+"""What the record of a network may say of itself."""
+
+
+def config(config: RunConfig) -> RunConfig:
+    """The config without the places of a machine, and without how its jobs were launched."""
+    encode = {key: model(getattr(config.encode, key)) for key in MODELS}
+    partition: dict[str, Any] = {"file": None, "like": None}
+    if config.partition.method == "file":
+        partition["method"] = "features"
+    judged: dict[str, Any] = {"monolith": None, "lpips": None, "clip": model(config.evaluate.clip)}
+    judged["features"] = tuple(name for name in config.evaluate.features if model(name) == name)
+    return config.model_copy(
+        update={
+            "data": config.data.model_copy(update={"source": source(config.data.source)}),
+            "encode": config.encode.model_copy(update=encode),
+            "partition": config.partition.model_copy(update=partition),
+            "expert": _expert(config.expert),
+            "evaluate": config.evaluate.model_copy(update=judged),
+            "launch": LaunchConfig(),
+        }
+    )
+
+
+def source(name: str) -> str:
+    """Where samples came from: a word or a dataset of the Hub as it is, of anything else the last part."""
+    return name if name.startswith(HUB) else _last(name)
+
+
+def model(name: str | None) -> str | None:
+    """A model of the Hub as it is; of a folder or an address only the last part."""
+    if name is None or name.startswith(HUB):
+        return name
+    on_hub = HUB_NAME.fullmatch(name) and not name.startswith((".", "~")) and not Path(name).exists()
+    return name if on_hub else _last(name)
+
+
+def record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a network: how long it was trained and on how much, not from what and where."""
+    contents = {key: value for key, value in record["contents"].items() if key in OF_NETWORKS}
+    return {**record, "made_from": {}, "contents": contents}
+
+
+def _last(name: str) -> str:
+    return name.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1]
+
+
+def _expert(expert: ExpertConfig) -> ExpertConfig:
+    overrides = tuple(
+        OverrideConfig.model_validate({**override.model_dump(), **_start(override.model_extra or {})})
+        for override in expert.override
+    )
+    return expert.model_copy(update={**_start({"init": expert.init}), "override": overrides})
+
+
+def _start(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The name of what an expert started from, if it did: that there was one is part of what it is."""
+    init = settings.get("init")
+    return {} if init is None else {"init": _last(init)}
