@@ -32,7 +32,8 @@ WAITING |= {aten._unique2, aten.unique_dim, aten.unique_consecutive, aten.histc,
 INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._unsafe_index}
 NUMBER_FROM_ANYWHERE = {aten.fill, aten.fill_, aten.masked_fill, aten.masked_fill_, aten.index_fill_}
 """Besides pointwise operations, those that take a number (a tensor of no axes) from the CPU."""
-COPIES = {aten.copy_, aten._to_copy}
+COMPARING = {aten._has_compatible_shallow_copy_type}
+"""Operations that look at two tensors without reading either."""
 READS = {"tolist", "numpy", "__array__"}
 """What reads memory without any operation."""
 
@@ -167,6 +168,8 @@ class Operations(TorchDispatchMode):
         if packet is aten.copy_:
             ledger.copied(args[0], args[1], bool(kwargs.get("non_blocking", len(args) > 2 and args[2])))
             return ledger.device(args[0])
+        if packet in COMPARING:
+            return "any"
         if func.namespace in ("c10d", "_c10d_functional"):
             self._check_distributed(func, given)
         if packet in INDEXING:

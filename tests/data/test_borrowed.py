@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
-from atoll.data.borrowed import loading, require
+from atoll.data.borrowed import arithmetic, loading, require
 from atoll.errors import DataError
+from tests.pretend_gpu import GPU, pretended_gpu
+
+
+@pytest.mark.parametrize(("capability", "expected"), [((8, 0), "bfloat16"), ((7, 5), "float32")])
+def test_float16_is_never_chosen_for_models_of_others(capability: tuple[int, int], expected: str) -> None:
+    with pretended_gpu(capability):
+        assert arithmetic("auto", GPU) == expected
+        assert arithmetic("float16", GPU) == "float16"
 
 
 def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

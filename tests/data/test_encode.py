@@ -22,6 +22,7 @@ from atoll.data.encode import prepare, statistics
 from atoll.data.parts import Facts
 from atoll.data.sources import open_source
 from atoll.errors import DataError, RunError, StaleError
+from atoll.runs import digest
 from atoll.runs.locks import alone
 from tests.data.conftest import MakeRun, encoded, picture, pixels
 
@@ -292,3 +293,14 @@ def test_captions_taken_for_labels_are_told(
     monkeypatch.setattr(encode, "MAX_CLASSES", 5)
     with pytest.raises(DataError, match="20 different labels; if these are captions"):
         prepare(make_run(npz(20, labels=[f"caption {index}" for index in range(20)])))
+
+
+def test_only_a_named_arithmetic_is_part_of_what_data_is_made_from(make_run: MakeRun) -> None:
+    """`auto` may fall differently on two machines that write parts of the same data."""
+    configs = [
+        make_run("a.npz", encode={"precision": name}).config for name in ("auto", "float32", "bfloat16")
+    ]
+    digests = {encode.identity_of_settings(config)["encode"] for config in configs}
+    assert len(digests) == 3
+    before = configs[0].encode.model_dump(mode="json", exclude={"batch", "device", "precision"})
+    assert encode.identity_of_settings(configs[0])["encode"] == digest(before)  # data at rest stays current

@@ -13,6 +13,7 @@ from atoll.data.features import VisionFeatures, colour_frames, open_features, pi
 from atoll.data.partition import partition
 from atoll.errors import DataError
 from tests.data.conftest import SHARED, MakeRun, needs, pixels
+from tests.pretend_gpu import pretended_gpu
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # other people's
 
@@ -79,6 +80,17 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_on_a_gpu_features_are_those_of_the_cpu(dinov2: Path) -> None:
+    x = torch.from_numpy(pixels(3, size=28).transpose(0, 3, 1, 2).copy())
+    expected = VisionFeatures(str(dinov2), "cpu")(x)
+    with pretended_gpu():
+        found = VisionFeatures(str(dinov2), "auto")(x)
+        assert found.device.type == "cpu"
+        rounded = VisionFeatures(str(dinov2), "auto", "auto")(x)
+    torch.testing.assert_close(found, expected)
+    assert 0 < float((rounded - expected).norm()) < 0.05
+
+
 def test_dinov2_gives_its_pooled_token_of_length_one(dinov2: Path) -> None:
     transformers = pytest.importorskip("transformers")
     x = torch.from_numpy(pixels(3, size=28).transpose(0, 3, 1, 2).copy())
@@ -98,7 +110,7 @@ def test_dinov2_gives_its_pooled_token_of_length_one(dinov2: Path) -> None:
 
 
 def test_clip_comes_by_the_same_door(clip: Path) -> None:
-    found = open_features(EncodeConfig(features=str(clip), device="cpu"), "image")(
+    found = open_features(EncodeConfig(features=str(clip), device="cpu", precision="float32"), "image")(
         torch.zeros(2, 1, 20, 20, dtype=torch.uint8)
     )
     assert found.shape == (2, 12)  # the space that pictures and texts share

@@ -12,6 +12,7 @@ from atoll.data.partition import partition
 from atoll.data.store import Reader, to_pixels
 from atoll.errors import DataError
 from tests.data.conftest import SHARED, MakeRun, needs, pixels
+from tests.pretend_gpu import pretended_gpu
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # other people's
 
@@ -43,6 +44,25 @@ def test_encoding_is_the_mean_of_the_posterior(tiny_kl: Path) -> None:
     torch.testing.assert_close(autoencoder.encode(x), mean)
     torch.testing.assert_close(autoencoder.decode(mean), decoded)
     assert mean.shape == (3, 4, 8, 8)
+
+
+def test_half_precision_stays_near(tiny_kl: Path) -> None:
+    x = torch.from_numpy(pixels(3, size=16).transpose(0, 3, 1, 2).copy())
+    exact, rounded = (Autoencoder(str(tiny_kl), "cpu", name).encode(x) for name in ("float32", "bfloat16"))
+    assert rounded.dtype == torch.float32
+    assert not torch.equal(exact, rounded)
+    assert float((exact - rounded).norm() / exact.norm()) < 0.02
+
+
+def test_on_a_gpu_latents_are_those_of_the_cpu(tiny_kl: Path) -> None:
+    x = torch.from_numpy(pixels(3, size=16).transpose(0, 3, 1, 2).copy())
+    expected = Autoencoder(str(tiny_kl), "cpu").encode(x)
+    with pretended_gpu():
+        autoencoder = Autoencoder(str(tiny_kl), "auto", "float32")
+        assert {value.device.type for value in autoencoder._model.parameters()} == {"cuda"}
+        latents = autoencoder.encode(x)
+        assert autoencoder.decode(latents).device.type == latents.device.type == "cpu"
+    torch.testing.assert_close(latents, expected)
 
 
 def test_grey_and_video_are_encoded_as_colour_frames(tiny_kl: Path) -> None:

@@ -13,6 +13,7 @@ from atoll.data.store import Reader
 from atoll.data.text import TextEncoder, TextStates, from_rest, to_rest
 from atoll.errors import DataError
 from tests.data.conftest import MakeRun, pixels
+from tests.pretend_gpu import pretended_gpu
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # other people's
 
@@ -80,6 +81,16 @@ def test_states_do_not_depend_on_company(encoders: dict[str, Path], name: str) -
                 getattr(together, part)[row], getattr(alone, part)[0], atol=2e-3, rtol=1e-2
             )
     assert float(together.tokens[~together.mask].abs().max()) == 0
+
+
+@pytest.mark.parametrize("name", ["bert", "clip", "t5"])
+def test_on_a_gpu_states_are_those_of_the_cpu(encoders: dict[str, Path], name: str) -> None:
+    captions = ["a red cat", "the green dog on the mat"]
+    expected = TextEncoder(str(encoders[name]), tokens=10, device="cpu")(captions)
+    with pretended_gpu():
+        found = TextEncoder(str(encoders[name]), tokens=10, device="auto")(captions)
+        assert found.tokens.device.type == "cpu"
+    torch.testing.assert_close(found.tokens, expected.tokens, atol=2e-3, rtol=1e-2)
 
 
 def test_long_captions_are_cut(encoders: dict[str, Path]) -> None:

@@ -55,6 +55,9 @@ class EncodeConfig(Section):
     """Samples per forward pass of these models."""
     device: str = "auto"
     """Where the models run: `cpu`, `cuda`, …; by default an accelerator if there is one."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Arithmetic of these models. `auto`: bfloat16 where there are units for it, else float32; only a named
+    one is part of what the data is made from, as only a named one is the same everywhere."""
 
 
 class PartitionConfig(Section):

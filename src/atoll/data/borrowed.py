@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from atoll import devices
 from atoll.errors import DataError
+
+
+def arithmetic(asked: str, device: torch.device) -> str:
+    """What was asked for; `auto` never means float16, in which models that others trained overflow."""
+    chosen = devices.arithmetic(asked, device)
+    return "float32" if asked == "auto" and chosen == "float16" else chosen
 
 
 def require(library: str, key: str) -> Any:

@@ -114,7 +114,8 @@ def inputs(config: RunConfig, source: Source) -> dict[str, Any]:
 def identity_of_settings(config: RunConfig) -> dict[str, str]:
     """Digests of all settings that decide what comes to rest, and of models that lie in folders."""
     data = config.data.model_dump(mode="json", exclude={"source", "max_skipped"})
-    encode = config.encode.model_dump(mode="json", exclude={"batch", "device"})
+    machine = {"batch", "device"} | ({"precision"} if config.encode.precision == "auto" else set())
+    encode = config.encode.model_dump(mode="json", exclude=machine)
     for key in ("autoencoder", "features", "text"):
         if encode[key] is not None and is_folder(encode[key]):
             encode[key] = identity_of_files(find_files(encode[key]))
@@ -255,10 +256,12 @@ class Encoder:
         config = self.config
         if config.autoencoder is not None and self.kind not in ("image", "video"):
             raise DataError(f"encode.autoencoder is for pictures and video, not {self.kind}; leave it out")
-        self._autoencoder = Autoencoder(config.autoencoder, config.device) if config.autoencoder else None
+        self._autoencoder = (
+            Autoencoder(config.autoencoder, config.device, config.precision) if config.autoencoder else None
+        )
         self._features = features.open_features(config, self.kind)
         self._text = (
-            text.TextEncoder(config.text, config.text_tokens, config.device)
+            text.TextEncoder(config.text, config.text_tokens, config.device, config.precision)
             if config.text is not None
             else None
         )

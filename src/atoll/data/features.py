@@ -11,6 +11,7 @@ from torch import Tensor
 
 from atoll import devices
 from atoll.config import EncodeConfig
+from atoll.data import borrowed
 from atoll.data.borrowed import is_folder, loading, require
 from atoll.data.efficientnet import EfficientNetLite0
 from atoll.errors import DataError
@@ -34,8 +35,8 @@ def open_features(config: EncodeConfig, kind: str, *, unit: bool = True) -> Feat
     if kind not in ("image", "video"):
         raise DataError(f"encode.features '{config.features}' sees pictures, not {kind}; use 'pixels'")
     if is_folder(config.features) and not (Path(config.features).expanduser() / "config.json").is_file():
-        return EfficientNetFeatures(config.features, config.device, unit=unit)
-    return VisionFeatures(config.features, config.device, unit=unit)
+        return EfficientNetFeatures(config.features, config.device, config.precision, unit=unit)
+    return VisionFeatures(config.features, config.device, config.precision, unit=unit)
 
 
 def pixel_features(values: Tensor) -> Tensor:
@@ -52,13 +53,16 @@ def pixel_features(values: Tensor) -> Tensor:
 class VisionFeatures:
     """Pooled features of any vision model of transformers, L2-normalised as directions are compared."""
 
-    def __init__(self, name: str, device: str = "auto", *, unit: bool = True) -> None:
+    def __init__(
+        self, name: str, device: str = "auto", precision: str = "float32", *, unit: bool = True
+    ) -> None:
         self._unit = unit
         transformers = require("transformers", "encode.features")
         with loading(f"encode.features '{name}'"):
             self._processor = transformers.AutoImageProcessor.from_pretrained(name)
             self._model: Any = transformers.AutoModel.from_pretrained(name, use_safetensors=True)
         self._device = devices.pick(device, "encode.device")
+        self._arithmetic = borrowed.arithmetic(precision, self._device)
         self._model.to(self._device).eval().requires_grad_(False)
 
     @torch.inference_mode()
@@ -69,7 +73,9 @@ class VisionFeatures:
         pixels = inputs["pixel_values"].to(self._device, torch.float32)
         # Models of pictures and text (CLIP, SigLIP) have a door of their own for pictures.
         see = getattr(self._model, "get_image_features", self._model)
-        return _of_length(pooled(see(pixels)).float().flatten(1), self._unit).cpu()
+        with devices.autocast(self._arithmetic, self._device):
+            seen = pooled(see(pixels))
+        return _of_length(seen.float().flatten(1), self._unit).cpu()
 
 
 def pooled(output: Any) -> Tensor:
@@ -86,16 +92,21 @@ def pooled(output: Any) -> Tensor:
 class EfficientNetFeatures:
     """Features of EfficientNet-Lite0, L2-normalised as directions are compared."""
 
-    def __init__(self, folder: str, device: str = "auto", *, unit: bool = True) -> None:
+    def __init__(
+        self, folder: str, device: str = "auto", precision: str = "float32", *, unit: bool = True
+    ) -> None:
         self._unit = unit
         self._device = devices.pick(device, "encode.device")
+        self._arithmetic = borrowed.arithmetic(precision, self._device)
         with loading(f"encode.features '{folder}'"):
             self._model = EfficientNetLite0.load(Path(folder).expanduser()).to(self._device)
 
     @torch.inference_mode()
     def __call__(self, values: Tensor) -> Tensor:
         """(n, channels, *grid) as (n, 1280)."""
-        return _of_length(self._model(colour_frames(values).to(self._device)), self._unit).cpu()
+        with devices.autocast(self._arithmetic, self._device):
+            seen = self._model(colour_frames(values).to(self._device))
+        return _of_length(seen.float(), self._unit).cpu()
 
 
 def _of_length(rows: Tensor, unit: bool) -> Tensor:

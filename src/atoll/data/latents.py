@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from atoll import devices
+from atoll.data import borrowed
 from atoll.data.borrowed import loading, require
 from atoll.data.values import to_values
 from atoll.errors import DataError
@@ -18,7 +19,7 @@ DECODED_AT_ONCE = 16
 class Autoencoder:
     """Pixels to latents and back, in batches, on the device at hand."""
 
-    def __init__(self, name: str, device: str = "auto") -> None:
+    def __init__(self, name: str, device: str = "auto", precision: str = "float32") -> None:
         """Load by Hub name (`owner/name`, or `owner/name/folder` inside a pipeline), or from a folder."""
         diffusers = require("diffusers", "encode.autoencoder")
         place, inside = split_subfolder(name)
@@ -34,6 +35,7 @@ class Autoencoder:
                 place, subfolder=inside, use_safetensors=True
             )
         self._device = devices.pick(device, "encode.device")
+        self._arithmetic = borrowed.arithmetic(precision, self._device)
         self._model.to(self._device).eval().requires_grad_(False)
         self.name = name
         self.channels: int = self._model.config.in_channels
@@ -50,7 +52,8 @@ class Autoencoder:
                 f"{self.channels}; set data.channels"
             )
         x = frames.to(self._device, torch.float32) / 127.5 - 1
-        encoded = self._model.encode(x)
+        with devices.autocast(self._arithmetic, self._device):
+            encoded = self._model.encode(x)
         # The mean and not a draw: what is stored must not depend on chance.
         latents = encoded.latent_dist.mode() if hasattr(encoded, "latent_dist") else encoded.latents
         height, width = latents.shape[-2:]
@@ -65,7 +68,8 @@ class Autoencoder:
     def decode(self, latents: Tensor) -> Tensor:
         """Latents, not standardised, as float32 pixels in [-1, 1] on the CPU."""
         frames, fold = _as_frames(latents)
-        pixels = self._model.decode(frames.to(self._device, torch.float32)).sample
+        with devices.autocast(self._arithmetic, self._device):
+            pixels = self._model.decode(frames.to(self._device, torch.float32)).sample
         return _unfold(pixels.float().clamp(-1, 1).cpu(), fold)
 
 

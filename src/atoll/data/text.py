@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll import devices
+from atoll.data import borrowed
 from atoll.data.borrowed import loading, require
 
 
@@ -28,7 +29,7 @@ class TextStates:
 class TextEncoder:
     """Captions to token states, mask and pooled vector, in half precision."""
 
-    def __init__(self, name: str, tokens: int, device: str = "auto") -> None:
+    def __init__(self, name: str, tokens: int, device: str = "auto", precision: str = "float32") -> None:
         transformers = require("transformers", "encode.text")
         with loading(f"encode.text '{name}'"):
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(name)
@@ -37,6 +38,7 @@ class TextEncoder:
         if made_of.is_encoder_decoder and hasattr(self._model, "get_encoder"):
             self._model = self._model.get_encoder()
         self._device = devices.pick(device, "encode.device")
+        self._arithmetic = borrowed.arithmetic(precision, self._device)
         self._model.to(self._device).eval().requires_grad_(False)
         self._own_pooling = made_of.model_type.startswith("clip")
         self.name, self.tokens = name, min(tokens, self._tokenizer.model_max_length)
@@ -58,7 +60,8 @@ class TextEncoder:
             list(captions), padding=True, truncation=True, max_length=self.tokens, return_tensors="pt"
         )
         mask = inputs["attention_mask"].to(self._device)
-        output: Any = self._model(input_ids=inputs["input_ids"].to(self._device), attention_mask=mask)
+        with devices.autocast(self._arithmetic, self._device):
+            output: Any = self._model(input_ids=inputs["input_ids"].to(self._device), attention_mask=mask)
         tokens = output.last_hidden_state.float() * mask[..., None]
         if self._own_pooling:
             pooled = output.pooler_output.float()

@@ -92,7 +92,7 @@ def open_space(name: str, real: Real, folder: Path, device: str = "auto") -> Spa
         return Space(name, inception(device), real, folder, about)
     kind = "image" if real.contents.get("autoencoder") is not None else real.contents["kind"]
     # As the network makes them: distances in print (FD-DINOv2) are on features of any length.
-    see = open_features(EncodeConfig(features=name, device=device), kind, unit=False)
+    see = open_features(EncodeConfig(features=name, device=device, precision="float32"), kind, unit=False)
     return Space(name, see, real, folder, {"unit_length": False})
 
 
