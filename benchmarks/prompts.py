@@ -18,8 +18,8 @@ from torch import Tensor
 import atoll
 from atoll.config import EncodeConfig
 from atoll.data import features, store
-from atoll.sampling.ensemble import Ensemble
-from atoll.sampling.sample import open_run
+from atoll.sampling.opening import open_run
+from atoll.sampling.sampler import Sampler
 
 COMPONENTS = 64
 """Principal components of pixels to which distances are measured."""
@@ -107,7 +107,7 @@ def looking(images: NDArray[np.uint8], name: str) -> Any:
 
 
 def nearest(
-    ensemble: Ensemble,
+    ensemble: Sampler,
     contents: dict[str, Any],
     look: Any,
     seed: int,

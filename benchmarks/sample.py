@@ -24,6 +24,7 @@ from atoll.models.dit import DiT
 from atoll.models.router import Router
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.roster import Roster
+from atoll.sampling.sampler import Sampler
 from benchmarks._memory import peak_memory
 
 SHAPE = (4, 32, 32)
@@ -45,15 +46,15 @@ def awake(network: nn.Module, seed: int) -> nn.Module:
     return network.eval().requires_grad_(False)
 
 
-def ensemble(clusters: int) -> Ensemble:
+def ensemble(clusters: int) -> Sampler:
     experts = [awake(DiT(EXPERT, SHAPE), k) for k in range(clusters)]
     router = awake(Router(ROUTER, SHAPE, clusters), 99) if clusters > 1 else None
-    return Ensemble(experts, torch.ones(clusters) / clusters, SHAPE, router)
+    return Sampler(Ensemble(experts, torch.ones(clusters) / clusters, SHAPE, router))
 
 
-def naive(one: Ensemble, steps: int) -> Tensor:
+def naive(sampler: Sampler, steps: int) -> Tensor:
     """The plain loop: every expert on everything at every step, then the weights (DDM's blog)."""
-    x_t = torch.randn(BATCH, *SHAPE, generator=torch.Generator().manual_seed(0))
+    x_t, one = torch.randn(BATCH, *SHAPE, generator=torch.Generator().manual_seed(0)), sampler.ensemble
 
     def velocity(x_t: Tensor, t: Tensor) -> Tensor:
         weights = one.posterior(x_t, t)
@@ -95,9 +96,9 @@ def strategies() -> dict[str, float]:
 
 def students() -> dict[str, float]:
     """Seconds of a whole batch: the monolith, the student that took its place, and the one of few steps."""
-    one, dense = ensemble(1), Ensemble([awake(DiT(EXPERT, SHAPE), 1)], torch.ones(1), SHAPE)
+    one, dense = ensemble(1), Sampler(Ensemble([awake(DiT(EXPERT, SHAPE), 1)], torch.ones(1), SHAPE))
     flow_map = awake(DiT(EXPERT, SHAPE, steps=True), 2)
-    few = Ensemble([flow_map], torch.ones(1), SHAPE, maps=True)
+    few = Sampler(Ensemble([flow_map], torch.ones(1), SHAPE, maps=True))
     return seconds(
         {
             "monolith, 50 steps": (lambda: one.sample(BATCH, steps=STEPS), 1),
@@ -123,9 +124,8 @@ def against_diffusers() -> dict[str, float]:
     """Diffusers' DiT pipeline with guidance, its decoder reduced to almost nothing."""
     from diffusers import AutoencoderTiny, DDIMScheduler, DiTPipeline, DiTTransformer2DModel
 
-    ours = Ensemble(
-        [awake(DiT(EXPERT, SHAPE, "class", CLASSES), 0)], torch.ones(1), SHAPE, None, classes=CLASSES
-    )
+    expert = awake(DiT(EXPERT, SHAPE, "class", CLASSES), 0)
+    ours = Sampler(Ensemble([expert], torch.ones(1), SHAPE, classes=CLASSES))
     transformer = DiTTransformer2DModel(
         num_attention_heads=EXPERT.heads,
         attention_head_dim=EXPERT.width // EXPERT.heads,
@@ -179,9 +179,8 @@ def peak_of_resident(folder: Path, clusters: int) -> None:
         return lambda: checkpoint.load(*files)[0]
 
     roster = Roster([loader(k) for k in range(clusters)], resident=1)
-    Ensemble(roster, torch.ones(clusters) / clusters, SHAPE).sample(
-        16, steps=2, batch=4, strategy="ancestral"
-    )
+    sampler = Sampler(Ensemble(roster, torch.ones(clusters) / clusters, SHAPE))
+    sampler.sample(16, steps=2, batch=4, strategy="ancestral")
     print(peak_memory() - base)
 
 

@@ -21,6 +21,7 @@ from atoll.models.checkpoint import CONFIG, WEIGHTS, Objective, load
 from atoll.models.expert import as_expert
 from atoll.runs import Run, write_json
 from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.sampler import Sampler
 from atoll.train import jobs
 from benchmarks.studies import ground
 from benchmarks.studies.ground import CLUSTERS, Ground
@@ -134,7 +135,7 @@ def study(on: Ground, seed: int, weighting: str, size: dict[str, int]) -> dict[s
 
     def draw(mix: frozenset[int], conversion: str, strategy: str, num: int) -> dict[str, Tensor]:
         ensemble = Ensemble(experts(velocity, noise, mix, conversion), priors, shape, router)
-        traced = ensemble.trace(num, strategy=strategy, steps=size["solver"], seed=seed, batch=150)
+        traced = Sampler(ensemble).trace(num, strategy=strategy, steps=size["solver"], seed=seed, batch=150)
         return {"x_0": traced.x_0, "expert": traced.expert}
 
     def kept(name: str, *arguments: Any) -> dict[str, Tensor]:

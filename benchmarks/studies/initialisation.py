@@ -14,10 +14,9 @@ from typing import Any
 
 import torch
 
-from atoll.models.checkpoint import CONFIG, WEIGHTS, load
-from atoll.models.expert import as_expert
 from atoll.runs import Run, Stage, write_json
-from atoll.sampling.ensemble import Ensemble
+from atoll.sampling import building
+from atoll.sampling.sampler import Sampler
 from atoll.study.answers import to_reach
 from atoll.train import jobs
 from benchmarks.studies import ground
@@ -79,9 +78,8 @@ def older(on: Ground, seed: int, size: Mapping[str, Any]) -> Stage:
 
 def distance(on: Ground, stage: Stage, cluster: int, seed: int, size: Mapping[str, Any]) -> float:
     """How far an expert's samples are from its cluster."""
-    network, blueprint = load(stage.path / WEIGHTS, stage.path / CONFIG)
-    ensemble = Ensemble([as_expert(network, blueprint.objective)], torch.ones(1), blueprint.shape)
-    samples = ensemble.sample(size["num"], steps=size["solver"], seed=seed, batch=100)
+    sampler = Sampler(building.lone(stage, torch.device("cpu")))
+    samples = sampler.sample(size["num"], steps=size["solver"], seed=seed, batch=100)
     return ground.frechet(on.features(samples), on.reference[cluster])
 
 

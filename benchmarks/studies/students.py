@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import atoll
 from atoll import config
 from atoll.config import NetworkConfig
 from atoll.data import partition
 from atoll.models import costs
 from atoll.runs import Run, digest, file_digest, read_json, write_json
-from atoll.sampling.sample import load_ensemble
 from atoll.train import few_step, jobs, rounds, student
 from benchmarks.studies import ground
 from benchmarks.studies.ground import CLUSTERS, Ground
@@ -134,7 +134,7 @@ def distance(
     key = [weights, steps, num, size["real"], *([how] if how else [])]
     known = on.out / "distances" / f"{digest(key)[:24]}.json"
     if not known.is_file():
-        samples = load_ensemble(path).sample(num, steps=steps, seed=1, batch=100, **how)
+        samples = atoll.load(path).sample(num, steps=steps, seed=1, batch=100, **how)
         write_json(known, ground.frechet(on.features(samples), real))
     return float(read_json(known))
 

@@ -5,20 +5,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from atoll.sampling.ensemble import Ensemble
+    from atoll.sampling.sampler import Sampler
 
 __version__ = "0.1.0"
 __all__ = ["load"]
 
 
-def load(path: str | Path, device: str | None = None) -> "Ensemble":
+def load(path: str | Path, device: str | None = None, **settings: Any) -> "Sampler":
     """Open a finished run to sample from it: `atoll.load("runs/fashion").sample(num=16)`.
 
-    An exported folder is opened in the same way, and `hub:owner/name` is one on the Hub.
+    An exported folder is opened in the same way, and `hub:owner/name` is one on the Hub. `settings` are
+    those of the recipe's [sample] section, such as `precision` or `resident`: from then on the defaults.
     """
-    from atoll.sampling.sample import load_ensemble  # noqa: PLC0415 - importing atoll must not import torch
+    from atoll.sampling.opening import open_model  # noqa: PLC0415 - importing atoll must not import torch
 
-    return load_ensemble(Path(path), device)
+    return open_model(path, device, **settings)
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from scipy import stats
 from atoll.data.store import Batch
 from atoll.evaluate import routing
 from atoll.sampling.ensemble import Ensemble
-from atoll.sampling.sample import load_ensemble
+from atoll.sampling.opening import open_model
 from tests.analytic import ExactExpert, ExactRouter, grouped
 
 
@@ -85,7 +85,7 @@ def test_correlation_is_spearmans(seed):
 
 
 def test_a_run_is_examined_at_every_time(finished):
-    ensemble = load_ensemble(finished.path)
+    ensemble = open_model(finished.path).ensemble
     found = routing.examine(ensemble, finished, 30)
     assert [row["t"] for row in found["times"]] == pytest.approx([0.05 + 0.1 * i for i in range(10)])
     for row in found["times"]:
@@ -98,7 +98,7 @@ def test_a_run_is_examined_at_every_time(finished):
 
 def test_intervals_are_those_of_a_mean(finished):
     """Each as wide as the standard error of the rows behind it, which for a share is known."""
-    rows = routing.examine(load_ensemble(finished.path), finished, 200, resamples=300)["times"]
+    rows = routing.examine(open_model(finished.path).ensemble, finished, 200, resamples=300)["times"]
     names = {"accuracy", "entropy", "cross_entropy", "calibration", "own", "others", "full", "top-1", "top-2"}
     for row in rows:
         assert set(row["intervals"]) == names | {"greedy", "disagreement"}
@@ -107,7 +107,9 @@ def test_intervals_are_those_of_a_mean(finished):
         assert high - low == pytest.approx(2 * 1.96 * error, rel=0.25)
         for name, (low, high) in row["intervals"].items():
             assert low <= row[name] <= high, name
-    router_alone = routing.examine(load_ensemble(finished.path), finished, 50, experts=False, resamples=5)
+    router_alone = routing.examine(
+        open_model(finished.path).ensemble, finished, 50, experts=False, resamples=5
+    )
     assert "own" not in router_alone["times"][0]["intervals"]
 
 

@@ -165,7 +165,9 @@ DATA = GaussianMixture(
 def by_label(data: GaussianMixture, x_t: Tensor, t: Tensor, cluster: Tensor) -> Tensor:
     """The velocity of each sample's own expert."""
     every = torch.stack([data.velocity(x_t, t, k) for k in range(data.clusters)])
-    return mixture.combine(mixture.one_hot(cluster, data.clusters).double(), every)
+    return mixture.combine(
+        mixture.one_hot(cluster, data.clusters).double(), mixture.of_everyone(every)
+    ).velocity
 
 
 def probes(x_t: Tensor, t: Tensor) -> Tensor:
@@ -261,7 +263,7 @@ def test_few_step_experts_must_not_be_averaged():
     end, start = torch.zeros(4000).double(), torch.ones(4000).double()
     each = torch.stack([gaussian_map(noise, start, end, mean, 0.2) for mean in means])
     real = data.draw(4000, seed=1)[0]
-    blur = mixture.combine(data.posterior(noise, end, start), each)
+    blur = mixture.combine(data.posterior(noise, end, start), mixture.of_everyone(each)).velocity
     assert blur.std(0).max() < 0.25 < 0.8 < real.std(0).min()
     chosen = torch.randint(3, (4000,), generator=torch.Generator().manual_seed(2))
     ancestral = each[chosen, torch.arange(4000)]

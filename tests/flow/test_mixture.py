@@ -2,9 +2,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from atoll.flow import mixture
 from tests.analytic import FiniteData, grouped
+
+
+def combine(weights: Tensor, velocities: Tensor) -> Tensor:
+    return mixture.combine(weights, mixture.of_everyone(velocities)).velocity
 
 
 @pytest.mark.parametrize("t", [0.02, 0.1, 0.3, 0.5, 0.8, 0.99])
@@ -16,7 +21,7 @@ def test_mixture_identity(t):
     times = torch.full((50,), t, dtype=torch.float64)
     experts = torch.stack([data.expert(k, x_t, times) for k in range(4)])
     whole = data.velocity(x_t, times)
-    error = mixture.combine(mixture.full(data.posterior(x_t, times)), experts) - whole
+    error = combine(mixture.full(data.posterior(x_t, times)), experts) - whole
     assert (error.abs() / whole.abs().clamp(min=1)).max() < 1e-10
 
 
@@ -27,14 +32,14 @@ def test_the_identity_fails_without_the_prior():
     experts = torch.stack([data.expert(k, x_t, t) for k in range(2)])
     balanced = data.posterior(x_t, t) / data.priors
     balanced = balanced / balanced.sum(1, keepdim=True)
-    assert (mixture.combine(balanced, experts) - data.velocity(x_t, t)).abs().max() > 1e-2
+    assert (combine(balanced, experts) - data.velocity(x_t, t)).abs().max() > 1e-2
 
 
 def test_weights_multiply_samples_and_not_pixels():
     """A batch as large as a picture is wide must not be broadcast along the wrong axis."""
     velocities = torch.ones(2, 4, 1, 4, 4)
     weights = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0], [0.25, 0.25]])
-    combined = mixture.combine(weights, velocities)
+    combined = combine(weights, velocities)
     assert combined.flatten(1).mean(1).tolist() == [1.0, 1.0, 1.0, 0.5]
     assert combined.flatten(1).std(1).max() == 0
 
@@ -132,8 +137,30 @@ def test_disagreement_by_hand():
     velocities = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])  # two experts, one sample
     weights = torch.tensor([[0.5, 0.5]])
     # mean (0.5, 0.5): each expert is at squared distance 0.5, the mean has squared length 0.5
-    torch.testing.assert_close(mixture.disagreement(weights, velocities), torch.tensor([1.0]))
-    assert mixture.disagreement(torch.tensor([[1.0, 0.0]]), velocities).item() == 0
+    answers = mixture.of_everyone(velocities)
+    torch.testing.assert_close(mixture.combine(weights, answers).disagreement, torch.tensor([1.0]))
+    assert mixture.combine(torch.tensor([[1.0, 0.0]]), answers).disagreement.item() == 0
+
+
+@given(st.integers(0, 10_000))
+def test_answers_by_rows_are_answers_of_everyone(seed):
+    """Whoever has no weight in a row need not answer for it, in whatever parts and order answers come."""
+    g = torch.Generator().manual_seed(seed)
+    weights = torch.rand(7, 3, generator=g, dtype=torch.float64) * (torch.rand(7, 3, generator=g) < 0.6)
+    weights[:, 0] += 0.1
+    weights = weights / weights.sum(1, keepdim=True)
+    velocities = torch.randn(3, 7, 2, 3, generator=g, dtype=torch.float64)
+    every = mixture.combine(weights, mixture.of_everyone(velocities))
+    answers = [
+        mixture.Answer(0, slice(0, 3), velocities[0, :3]),
+        mixture.Answer(0, slice(3, 7), velocities[0, 3:]),
+    ]
+    for k in (2, 1):
+        rows = weights[:, k].nonzero()[:, 0]
+        answers.append(mixture.Answer(k, rows, velocities[k, rows]))
+    some = mixture.combine(weights, iter(answers))
+    torch.testing.assert_close(some.velocity, every.velocity, atol=1e-12, rtol=0)
+    torch.testing.assert_close(some.disagreement, every.disagreement, atol=1e-6, rtol=0)
 
 
 def test_shares_of_a_class_by_hand():

@@ -104,3 +104,25 @@ def test_shift_by_hand():
         atol=1e-4,
         rtol=0,
     )
+
+
+@pytest.mark.parametrize("name", ["euler", "heun", "dpm++"])
+@pytest.mark.parametrize("shift", [1.0, 3.0])
+def test_when_a_solver_asks_is_known_before(name, shift):
+    seen: list[float] = []
+
+    def velocity(x_t: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        seen.append(float(t[0]))
+        return gaussian(0.5)(x_t, t)
+
+    solver.integrate(velocity, torch.ones(1, 1, dtype=torch.float64), 7, solver.SOLVERS[name](), shift=shift)
+    assert solver.asked(name, 7, shift) == seen
+
+
+def test_rows_may_be_at_times_of_their_own():
+    x_t, now, then = torch.randn(3, 2), torch.tensor([1.0, 0.5, 0.2]), torch.tensor([0.9, 0.25, 0.0])
+    together = solver.euler(gaussian(0.5), x_t, now, then)
+    for row in range(3):
+        one = slice(row, row + 1)
+        alone = solver.euler(gaussian(0.5), x_t[one], float(now[row]), float(then[row]))
+        torch.testing.assert_close(together[one], alone)

@@ -9,6 +9,7 @@ from atoll.models.checkpoint import Objective
 from atoll.models.dit import DiT
 from atoll.models.expert import Expert, as_expert, velocity
 from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.sampler import Sampler
 from tests.analytic import ExactPredictor, MixtureRouter, mixture_of, sliced_wasserstein
 
 PAIRS = [(name, prediction) for name in path.PATHS for prediction in objectives.PREDICTIONS]
@@ -150,7 +151,7 @@ def test_mixed_ensembles_of_exact_experts_sample_the_mixture(mix, strategy):
         as_expert(ExactPredictor(data, name, prediction, k), objective(name, prediction))
         for k, (name, prediction) in enumerate(MIXES[mix])
     ]
-    ensemble = Ensemble(experts, data.priors.float(), (8,), MixtureRouter(data))
+    ensemble = Sampler(Ensemble(experts, data.priors.float(), (8,), MixtureRouter(data)))
     samples = ensemble.sample(num, strategy=strategy, steps=60, batch=num).double()
     real, _ = data.draw(num, seed=1)
     nearest = data.cluster[torch.cdist(samples, data.means).argmin(1)]
@@ -180,12 +181,12 @@ def test_the_published_conversion_does_not_sample_the_mixture():
     """
     data, num = mixture_of(4, 3, 8), 2000
     router, priors = MixtureRouter(data), data.priors.float()
-    plain = Ensemble([Published(data, "cosine", "noise", k) for k in range(4)], priors, (8,), router)
+    plain = Sampler(Ensemble([Published(data, "cosine", "noise", k) for k in range(4)], priors, (8,), router))
     samples = plain.sample(num, strategy="ancestral", steps=60, batch=num).double()
     variance = torch.cdist(samples, data.means).min(1).values.square().mean() / 8
     assert variance > 1.7 * data.width**2
     for k in range(4):
-        plain.experts[k].derivatives = True
+        plain.ensemble.experts[k].derivatives = True
     samples = plain.sample(num, strategy="full", steps=60, batch=num).double()
     shares = torch.bincount(data.cluster[torch.cdist(samples, data.means).argmin(1)], minlength=4) / num
     assert (shares - 0.25).abs().max() > 0.05

@@ -13,7 +13,7 @@ from atoll.errors import AtollError, ConfigError, CorruptError, RunError
 from atoll.publish import export
 from atoll.runs import DONE, Run, read_json, write_json
 from atoll.sampling import sample
-from atoll.sampling.sample import load_ensemble
+from atoll.sampling.opening import open_model, open_run
 from atoll.train import distil
 from tests.serving import same, served, text_encoder
 
@@ -57,7 +57,7 @@ def test_the_folder_holds_what_it_says_and_nothing_of_the_data(run, tmp_path):
 
 def test_exporting_what_was_exported(run, tmp_path):
     export.export(run, str(tmp_path / "one"))
-    export.export(sample.open_run(tmp_path / "one"), str(tmp_path / "two"))
+    export.export(open_run(tmp_path / "one"), str(tmp_path / "two"))
     assert same(atoll.load(run.path).sample(2), atoll.load(tmp_path / "two").sample(2))
 
 
@@ -193,7 +193,7 @@ def test_pictures_of_an_exported_folder_go_where_they_do_no_harm(run, tmp_path):
     export.export(run, str(tmp_path / "out"))
     assert sample.default_out(run.path) == run.path / "samples"
     assert str(sample.default_out(tmp_path / "out")) == "samples"
-    written = sample.sample(sample.open_run(tmp_path / "out"), tmp_path / "pictures", num=2)
+    written = sample.sample(open_run(tmp_path / "out"), tmp_path / "pictures", num=2)
     np.testing.assert_array_equal(
         np.load(written["samples"], allow_pickle=False), atoll.load(run.path).sample(2).numpy()
     )
@@ -220,7 +220,7 @@ def test_an_autoencoder_from_a_folder_goes_along(tmp_path):
     write_json(run.partition.path / "done.json", {**record, "contents": contents})
     export.export(run, str(tmp_path / "out"))
     (tmp_path / "autoencoder").rename(tmp_path / "gone")
-    sample.sample(sample.open_run(tmp_path / "out"), tmp_path / "pictures", num=1)
+    sample.sample(open_run(tmp_path / "out"), tmp_path / "pictures", num=1)
     latents = atoll.load(tmp_path / "out").sample(1) * 2 + 0.5
     with torch.no_grad():
         expected = autoencoder.decode(latents).sample.clamp(-1, 1)
@@ -236,7 +236,7 @@ def test_a_student_is_exported_like_any_run(taught, tmp_path):
     for name, maps in (("student", False), ("few-step", True)):
         answer = export.export(Run.open(run.path / name), str(tmp_path / name))
         again = atoll.load(answer["folder"])
-        assert again.maps == maps
+        assert again.ensemble.maps == maps
         assert torch.equal(again.sample(3, seed=4), atoll.load(run.path / name).sample(3, seed=4))
         card = (tmp_path / name / "README.md").read_text()
         assert "distilled from 3 experts" in card
@@ -247,4 +247,4 @@ def test_a_student_is_exported_like_any_run(taught, tmp_path):
     record["files"][next(iter(record["files"]))] = "0" * 64
     write_json(run.student.path / DONE, record)
     with pytest.raises(RunError, match="made from an earlier student"):
-        load_ensemble(run.path, model="few-step")
+        open_model(run.path, model="few-step")

@@ -9,8 +9,9 @@ from PIL import Image
 from atoll.config import SampleConfig
 from atoll.errors import AtollError
 from atoll.sampling import gallery
-from atoll.sampling.ensemble import Samples
 from atoll.sampling.provenance import PALETTE
+from atoll.sampling.request import Request
+from atoll.sampling.samples import Samples
 
 
 def test_the_grid_shows_every_picture_and_its_maker():
@@ -24,10 +25,11 @@ def test_the_grid_shows_every_picture_and_its_maker():
     assert marks == [Image.new("RGB", (1, 1), PALETTE[k]).getpixel((0, 0)) for k in (0, 1)]
 
 
-def writer(tmp_path: Path, num: int) -> gallery.Writer:
+def writer(tmp_path: Path, num: int, different: int = 0) -> gallery.Writer:
     contents = {"kind": "image", "dtype": "uint8", "mean": [127.5] * 3, "std": [127.5] * 3}
     how = SampleConfig(num=num, seed=7, steps=9, guidance=2.0)
-    return gallery.Writer(tmp_path, contents, how, [{"prompt": f"äpfel {i}"} for i in range(num)])
+    words = tuple(("prompt", f"äpfel {i}") for i in range(different or num))
+    return gallery.Writer(tmp_path, contents, Request(how, words=words))
 
 
 def batch(values: list[float], leader: int) -> Samples:
@@ -92,8 +94,7 @@ def test_pictures_of_an_earlier_longer_call_go(tmp_path):
 
 @pytest.mark.parametrize(("different", "num", "columns"), [(3, 9, 3), (1, 9, 3), (9, 9, 3), (17, 36, 6)])
 def test_what_is_asked_in_turn_has_a_column_each(tmp_path, different, num, columns):
-    out = writer(tmp_path, num)
-    out.wanted = [{"prompt": str(index % different)} for index in range(num)]
+    out = writer(tmp_path, num, different)
     out.add(range(num), batch([0.0] * num, leader=0))
     out.finish()
     with Image.open(tmp_path / "grid.png") as sheet:

@@ -6,8 +6,8 @@ from PIL import Image
 
 import atoll
 from atoll.sampling import provenance, sample
-from atoll.sampling.ensemble import Samples
 from atoll.sampling.provenance import PALETTE, Provenance
+from atoll.sampling.samples import Samples
 
 
 def traced() -> Provenance:

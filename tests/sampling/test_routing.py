@@ -42,7 +42,8 @@ def test_outside_the_band_the_answer_is_kept():
 
     ask = routing.in_band(posterior, Band(0.25, 0.75))
     answers = [
-        float(ask(torch.zeros(1, 1), torch.tensor([t]), FIRST)[0, 0]) for t in (1.0, 0.8, 0.6, 0.4, 0.2, 0.1)
+        float(ask(torch.zeros(1, 1), torch.tensor([t]), FIRST, t)[0, 0])
+        for t in (1.0, 0.8, 0.6, 0.4, 0.2, 0.1)
     ]
     assert asked == [1.0, 0.6, 0.4]
     assert answers == pytest.approx([0.5, 0.5, 0.9, 1.0, 1.0, 1.0])
@@ -57,7 +58,7 @@ def test_a_sample_that_is_still_undecided_below_the_band_is_asked_about():
 
     ask = routing.in_band(posterior, Band(0.5, 0.75))
     for t in (1.0, 0.6, 0.4, 0.2):
-        ask(torch.zeros(1, 1), torch.tensor([t]), FIRST)
+        ask(torch.zeros(1, 1), torch.tensor([t]), FIRST, t)
     assert asked == [1.0, 0.6, 0.4, 0.2]
 
 
@@ -73,12 +74,12 @@ def test_below_the_band_only_the_undecided_are_asked_about():
         return torch.stack([sure, 1 - sure], dim=1)
 
     ask, rows = routing.in_band(posterior, Band(0.5, 1.0)), torch.arange(3)
-    ask(torch.zeros(3, 1), torch.ones(3), rows)
-    ask(torch.zeros(3, 1), torch.full((3,), 0.4), rows)
+    ask(torch.zeros(3, 1), torch.ones(3), rows, 1.0)
+    ask(torch.zeros(3, 1), torch.full((3,), 0.4), rows, 0.4)
     late = torch.tensor([[9.0], [0.4], [9.0]])
-    answers = ask(late, torch.full((3,), 0.2), rows)
+    answers = ask(late, torch.full((3,), 0.2), rows, 0.2)
     assert answers[:, 0].tolist() == pytest.approx([1.0, 1.0, 1.0])
-    ask(late, torch.full((3,), 0.1), rows)
+    ask(late, torch.full((3,), 0.1), rows, 0.1)
     assert asked == [[0, 1, 2], [1], [1]]
 
 

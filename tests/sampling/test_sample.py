@@ -12,7 +12,7 @@ from atoll.data import encode, partition
 from atoll.data.text import TextEncoder
 from atoll.errors import AtollError, CorruptError, Interrupted
 from atoll.runs import Run
-from atoll.sampling import sample
+from atoll.sampling import opening, sample
 from atoll.sampling.roster import Roster
 from atoll.train import jobs
 from tests.serving import served, text_encoder
@@ -31,7 +31,7 @@ def test_the_recipe_gives_the_defaults(finished):
     ensemble = atoll.load(finished.path)
     assert ensemble.defaults == finished.config.sample
     assert len(ensemble.sample()) == 6
-    torch.testing.assert_close(ensemble.priors.sum(), torch.tensor(1.0))
+    torch.testing.assert_close(ensemble.ensemble.priors.sum(), torch.tensor(1.0))
 
 
 def test_files_say_the_same_as_the_samples(finished, tmp_path):
@@ -75,27 +75,29 @@ def test_serving_goes_on_with_the_rest_only_if_asked_to(finished, caplog):
     damaged(finished)
     with pytest.raises(CorruptError, match="experts/01"):
         atoll.load(finished.path)
-    rest = sample.load_ensemble(finished.path, missing="skip")
+    rest = opening.open_model(finished.path, missing="skip")
     assert "serving without expert 1" in caplog.text
     traced = rest.trace(32, steps=1)
     assert set(traced.expert.tolist()) == {0, 2}
-    named = sample.load_ensemble(finished.path, experts=[0, 2])
+    named = opening.open_model(finished.path, experts=[0, 2])
     assert torch.equal(named.sample(8, steps=2), rest.sample(8, steps=2))
 
 
 def test_one_resident_expert_makes_the_same_pictures(finished):
-    everyone = sample.load_ensemble(finished.path).sample(9, steps=3)
-    lean = sample.load_ensemble(finished.path, resident=1)
+    everyone = opening.open_model(finished.path).sample(9, steps=3)
+    lean = opening.open_model(finished.path, resident=1)
     assert torch.equal(lean.sample(9, steps=3), everyone)
-    assert isinstance(lean.experts, Roster)
-    assert lean.experts.loads == len(set(lean.trace(9, steps=3).expert.tolist())), "each is loaded once"
+    assert isinstance(lean.ensemble.experts, Roster)
+    assert lean.ensemble.experts.loads == len(set(lean.trace(9, steps=3).expert.tolist())), (
+        "each is loaded once"
+    )
 
 
 def test_the_band_is_measured_when_the_router_is_trained(finished):
     band = finished.router.contents["band"]
     assert 0 <= band[0] <= band[1] <= 1
     ensemble = atoll.load(finished.path)
-    assert [ensemble.band.low, ensemble.band.high] == band
+    assert [ensemble.ensemble.band.low, ensemble.ensemble.band.high] == band
     on, off = (ensemble.sample(6, strategy="full", steps=5, band=value) for value in (True, False))
     torch.testing.assert_close(on, off, atol=1e-4, rtol=0)
 
@@ -103,8 +105,8 @@ def test_the_band_is_measured_when_the_router_is_trained(finished):
 def test_the_shares_of_a_class_come_from_the_partition(tmp_path):
     run = served(tmp_path / "run", "class")
     expected = torch.tensor([[0.75, 0.25], [1, 0], [0, 1], [0.75, 0.25]])  # boot, shirt, bag, and no class
-    torch.testing.assert_close(atoll.load(run.path).by_class, expected)
-    assert atoll.load(served(tmp_path / "plain", "none").path).by_class is None
+    torch.testing.assert_close(atoll.load(run.path).ensemble.by_class, expected)
+    assert atoll.load(served(tmp_path / "plain", "none").path).ensemble.by_class is None
 
 
 def test_classes_by_name(tmp_path):
@@ -122,7 +124,7 @@ def test_an_interrupted_request_keeps_what_is_finished(tmp_path):
     run = served(tmp_path / "run")
 
     def interrupt(done, total):
-        if done == 4:  # of three steps for four samples and three for the last
+        if done == 5:  # the last step of the last sample
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match="after 4 of 5"):
@@ -215,8 +217,8 @@ def test_captions_reach_every_stage(tmp_path, encoder, monkeypatch):
             asked.append(list(captions))
             return super().__call__(captions)
 
-    monkeypatch.setattr(sample, "TextEncoder", Counting)
+    monkeypatch.setattr(opening, "TextEncoder", Counting)
     written = sample.sample(run, tmp_path / "o", prompt=["red cat", "green apple"])
     assert written["prompt"] == ["red cat", "green apple"] * 2
     assert asked == [["red cat", "green apple"]]
-    assert atoll.load(run.path).kind == "text"
+    assert atoll.load(run.path).ensemble.kind == "text"

@@ -229,7 +229,7 @@ def test_one_network_samples_in_any_number_of_steps(pupil, tmp_path):
     run = pupil(sample_steps=2)
     few_step.few_step(run)
     one = atoll.load(run.path / "few-step")
-    assert one.maps and (one.defaults.steps, one.defaults.shift) == (2, 2.0)
+    assert one.ensemble.maps and (one.defaults.steps, one.defaults.shift) == (2, 2.0)
     network, noise = network_of(run.few_step), draws.sample_noise(0, range(3), (1, 28, 28))
     for steps in (1, 2, 4, 8):
         x_t = noise

@@ -7,7 +7,7 @@ from safetensors.torch import save_file
 from atoll.config import validate
 from atoll.errors import CheckpointError, ConfigError, StaleError
 from atoll.models import adapt, checkpoint
-from atoll.sampling.sample import load_ensemble
+from atoll.sampling.opening import open_model
 from atoll.train import imported, jobs
 from tests.models.test_convert import HEADS, dit_weights
 
@@ -20,8 +20,8 @@ def dit(tmp_path):
 
 def test_an_imported_expert_samples_at_once(dit, tmp_path):
     stage = imported.bring_in(dit, tmp_path / "out", None, [f"heads={HEADS}"])
-    ensemble = load_ensemble(stage.path)
-    assert (ensemble.shape, ensemble.classes) == ((1, 28, 28), 4)
+    ensemble = open_model(stage.path)
+    assert (ensemble.ensemble.shape, ensemble.ensemble.classes) == ((1, 28, 28), 4)
     assert ensemble.sample(2, label=3, steps=3, guidance=2.0).isfinite().all()
 
 
@@ -45,8 +45,8 @@ def test_the_printed_recipe_starts_experts_from_it(dit, tmp_path, prepared):
     blueprint = checkpoint.read_blueprint(expert.path / checkpoint.CONFIG)
     assert blueprint.condition == "none"
     assert blueprint.objective == checkpoint.Objective(path="linear-beta", prediction="noise")
-    told_nothing = load_ensemble(stage.path).velocity(torch.ones(2, 1, 28, 28), torch.tensor([0.3, 0.7]))
-    again = load_ensemble(expert.path).velocity(torch.ones(2, 1, 28, 28), torch.tensor([0.3, 0.7]))
+    told_nothing = open_model(stage.path).velocity(torch.ones(2, 1, 28, 28), torch.tensor([0.3, 0.7]))
+    again = open_model(expert.path).velocity(torch.ones(2, 1, 28, 28), torch.tensor([0.3, 0.7]))
     torch.testing.assert_close(again, told_nothing, atol=1e-5, rtol=1e-5)
 
 
@@ -73,13 +73,13 @@ def test_an_imported_expert_joins_an_ensemble_untrained(dit, tmp_path, prepared)
     for k in range(3):
         jobs.expert(run, k)
     jobs.router(run)
-    samples = load_ensemble(run.path).sample(3, strategy="full", steps=3)
+    samples = open_model(run.path).sample(3, strategy="full", steps=3)
     assert samples.isfinite().all()
 
 
 def test_another_grid_at_import(dit, tmp_path):
     stage = imported.bring_in(dit, tmp_path / "out", None, [f"heads={HEADS}", "grid=[12, 20]"])
-    assert load_ensemble(stage.path).sample(1, label=0, steps=2).shape == (1, 1, 12, 20)
+    assert open_model(stage.path).sample(1, label=0, steps=2).shape == (1, 1, 12, 20)
 
 
 @pytest.mark.parametrize(

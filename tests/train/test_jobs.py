@@ -10,7 +10,7 @@ from atoll.models import checkpoint, conditions
 from atoll.models import expert as expert_room
 from atoll.runs import read_json, read_lines
 from atoll.runs.locks import alone
-from atoll.sampling.sample import load_ensemble
+from atoll.sampling.opening import open_model
 from atoll.train import jobs, loop
 
 
@@ -174,8 +174,8 @@ def test_a_mixed_run_samples_as_one(prepared):
     for k in range(3):
         jobs.expert(run, k)
     jobs.router(run)
-    ensemble = load_ensemble(run.path)
-    kinds = [type(ensemble.experts[k]).__name__ for k in range(3)]
+    ensemble = open_model(run.path)
+    kinds = [type(ensemble.ensemble.experts[k]).__name__ for k in range(3)]
     assert kinds == ["DiT", "Expert", "DiT"]
     for strategy in ("full", "top-1", "ancestral"):
         assert ensemble.sample(4, strategy=strategy, steps=3).isfinite().all()
@@ -197,7 +197,7 @@ def test_an_expert_is_taken_as_it_is(prepared, noise_expert):
     left, right = weights(noise_expert), weights(stage)
     assert left.keys() == right.keys()
     assert all(torch.equal(left[key], right[key]) for key in left)
-    alone = load_ensemble(folder).sample(2, steps=3)
+    alone = open_model(folder).sample(2, steps=3)
     assert alone.shape == (2, 1, 28, 28)
 
 
@@ -234,7 +234,7 @@ def test_an_expert_of_another_objective_is_refused_or_converted(prepared, noise_
     blueprint = checkpoint.read_blueprint(published.path / checkpoint.CONFIG)
     assert blueprint.objective == checkpoint.Objective(rounded=True)
     for stage in (exact, published):
-        assert load_ensemble(stage.path).sample(2, steps=3).isfinite().all()
+        assert open_model(stage.path).sample(2, steps=3).isfinite().all()
 
 
 def test_the_loss_of_a_converted_expert_is_that_of_the_velocity(prepared, noise_expert, monkeypatch):

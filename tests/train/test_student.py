@@ -168,14 +168,14 @@ def test_without_experts_there_is_nobody_to_learn_from(prepared):
 
 
 def test_a_student_is_an_ordinary_model(taught, tmp_path):
-    from atoll.sampling import sample
+    from atoll.sampling import opening, sample
 
     run = taught()
     student.dense(run)
     one = atoll.load(run.path / "student")
-    assert len(one.experts) == 1 and one.router is None
+    assert len(one.ensemble.experts) == 1 and one.ensemble.router is None
     assert one.defaults.steps == 3  # as the recipe says
-    by_path, by_name = one.sample(4), sample.load_ensemble(run.path, model="student").sample(4)
+    by_path, by_name = one.sample(4), opening.open_model(run.path, model="student").sample(4)
     assert torch.equal(by_path, by_name)
     assert not torch.equal(by_path, atoll.load(run.path).sample(4))
     inner = Run.open(run.path / "student")
@@ -187,7 +187,7 @@ def test_a_student_is_an_ordinary_model(taught, tmp_path):
     written = sample.sample(inner, tmp_path / "o", num=4)
     assert (tmp_path / "o" / "grid.png").is_file() and written["experts"] == [0] * 4
     with pytest.raises(RunError, match="atoll student"):
-        sample.load_ensemble(run.path, model="few-step")
+        opening.open_model(run.path, model="few-step")
 
 
 def test_classes_and_baked_guidance(prepared):

@@ -35,6 +35,7 @@ def sample(
 ) -> None:
     """Samples from a finished run, or from an exported one."""
     from atoll import config
+    from atoll.sampling import opening
     from atoll.sampling import sample as room
 
     settings = {
@@ -43,11 +44,11 @@ def sample(
     }
     out = out or room.default_out(run_folder)
     with bar(as_json) as progress:
-        count = named(progress, "sampling steps")
-        if room.is_expert(run_folder):
+        count = named(progress, "samples")
+        if opening.is_expert(run_folder):
             written = room.sample_expert(run_folder, out, label=label, progress=count, **settings)
         else:
-            opened = room.open_run(run_folder)
+            opened = opening.open_run(run_folder)
             written = room.sample(opened, out, label=label, prompt=prompt, progress=count, **settings)
     said = room.strategy_sentence(written)
     tell(as_json, written, f"{said}\nWrote {written.get('grid', written['samples'])}")

@@ -45,8 +45,15 @@ class SampleConfig(Section):
     """What is asked of a run with captions when nobody says a prompt, in turn; by default nothing is."""
     band: bool = True
     """Ask the router only at times at which it can change its mind, as measured when it was trained."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Arithmetic of the networks; noise, solver and weights of experts stay float32. `auto`: bfloat16 where
+    it is fast, else float16 on a GPU that has units for it, else float32."""
+    tf32: bool = False
+    """Whether products of float32 may be taken in TF32 on a GPU: faster, with three digits."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Compile the blocks of networks; `auto`: on a GPU, and as they are where that fails."""
     resident: int | None = Field(None, ge=1)
-    """Experts held on the device at once, the others waiting on disk; all by default."""
+    """Experts held on the device at once, the others waiting on disk; by default as many as fit."""
     provenance: bool = False
     """Also write who made what: weights over time, switches, disagreement of every sample, and a picture."""
     missing: Literal["fail", "skip"] = "fail"

@@ -12,7 +12,8 @@ from atoll.errors import ConfigError
 from atoll.evaluate import matched, routing
 from atoll.evaluate.measure import Judge, sample_and_judge
 from atoll.runs import EVALUATION, Run, digest, read_json, write_json
-from atoll.sampling.sample import load_ensemble
+from atoll.sampling.opening import open_model, open_run_model
+from atoll.sampling.request import OPENING
 
 FILE = Path(EVALUATION).name
 
@@ -24,8 +25,9 @@ Report = Callable[[str, int, int], None]
 def evaluate(run: Run, progress: Report | None = None) -> dict[str, Any]:
     """Measure a run as its [evaluate] and [sample] sections say; adds to `evaluation/evaluation.json`."""
     how = run.config.evaluate
-    settings = run.config.sample.model_dump(exclude={"num", "strategy", "prompts"})
-    ensemble = load_ensemble(run.path, **settings)
+    settings = run.config.sample.model_dump(exclude={"num", "strategy", "prompts", *OPENING})
+    sampler = open_run_model(run)
+    ensemble = sampler.ensemble
     judge = Judge(run, how)
     judge.ready()
     strategies = how.strategies or (run.config.sample.strategy,)
@@ -33,8 +35,8 @@ def evaluate(run: Run, progress: Report | None = None) -> dict[str, Any]:
     rows = {}
     for strategy in strategies:
         asked = {**settings, "strategy": strategy}
-        count = None if progress is None else partial(progress, f"steps of {strategy}")
-        rows[strategy], drawn = sample_and_judge(ensemble, judge, how.num, asked, count)
+        count = None if progress is None else partial(progress, f"samples of {strategy}")
+        rows[strategy], drawn = sample_and_judge(sampler, judge, how.num, asked, count)
         if monolith is not None:
             rows[strategy]["monolith"] = matched.alike(drawn.x_0, monolith, how.bootstrap)
     told = run.config.sample.model_dump(mode="json")
@@ -77,7 +79,9 @@ def with_earlier(run: Run, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 ALWAYS = ("strategy", "steps", "solver")
-NOT_TOLD = frozenset({*ALWAYS, "num", "batch", "prompts", "provenance", "resident", "missing", "band"})
+NOT_TOLD = frozenset(
+    {*ALWAYS, "num", "batch", "prompts", "provenance", "resident", "missing", "band", "compile"}
+)
 """Settings of a row that do not change what is measured, or are told in any case."""
 
 
@@ -99,9 +103,9 @@ def _plain(value: Any) -> str:
 
 def _monolith(folder: Path, judge: Judge, settings: Mapping[str, Any]) -> Tensor:
     """What the monolith makes of the same noise, asked for the same."""
-    other = load_ensemble(folder)
+    other = open_model(folder)
     shape = tuple(judge.real.contents["shape"])
-    if len(other.experts) != 1 or other.shape != shape:
+    if len(other.ensemble.experts) != 1 or other.ensemble.shape != shape:
         raise ConfigError(f"evaluate.monolith '{folder}' is not a run of one cluster with samples of {shape}")
     asked = judge.conditions(judge.how.num)
     return other.sample(judge.how.num, **asked, **{**settings, "strategy": "ancestral", "experts": None})

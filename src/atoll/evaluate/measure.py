@@ -19,7 +19,8 @@ from atoll.evaluate.features import Space, seen
 from atoll.evaluate.intervals import Measured, bootstrap, mean_of_rows
 from atoll.evaluate.reference import Real, as_seen
 from atoll.runs import Run
-from atoll.sampling.ensemble import Ensemble, Progress, Samples
+from atoll.sampling.sampler import Progress, Sampler
+from atoll.sampling.samples import Samples
 
 MANIFOLD = 10_000
 """At most so many rows make the manifold of precision and recall."""
@@ -197,7 +198,7 @@ def _kernel(rows: Tensor, data: Tensor, resamples: int) -> Measured:
 
 
 def sample_and_judge(
-    ensemble: Ensemble,
+    sampler: Sampler,
     judge: Judge,
     num: int,
     settings: Mapping[str, Any],
@@ -206,7 +207,7 @@ def sample_and_judge(
     """Sample as `settings` say and judge: one row of a table, and the samples."""
     asked = judge.conditions(num)
     since = time.monotonic()
-    drawn = ensemble.trace(num, progress=progress, **asked, **settings)
+    drawn = sampler.trace(num, progress=progress, **asked, **settings)
     sampled = time.monotonic() - since
     labels = torch.tensor(asked["label"]) if "label" in asked else None
     found = judge.judge(drawn.x_0, labels) | judge.looked_at(drawn.x_0, asked)
@@ -216,7 +217,7 @@ def sample_and_judge(
         "experts_per_step": float(active),
         "switches": mean_of_rows(drawn.switches, judge.how.bootstrap).facts(),
         "disagreement": mean_of_rows(drawn.disagreement.mean(0), judge.how.bootstrap).facts(),
-        "makers": torch.bincount(drawn.expert.cpu(), minlength=len(ensemble.experts)).tolist(),
+        "makers": torch.bincount(drawn.expert.cpu(), minlength=drawn.weights.shape[2]).tolist(),
         "seconds": {"sample": sampled, "judge": time.monotonic() - since - sampled},
     }
     return found, drawn

@@ -80,7 +80,7 @@ def _at(
                 [ensemble.experts[k](x_t, times, condition) for k in range(len(ensemble.experts))]
             )
             errors.append(_errors(v, posterior, e - x_0).cpu())
-            apart.append(mixture.disagreement(posterior, v).cpu())
+            apart.append(mixture.combine(posterior, mixture.of_everyone(v)).disagreement.cpu())
     told_router, rows = torch.cat(posteriors), {"cluster": batch.cluster}
     found = {"t": t, **router_facts(told_router, batch.cluster)}
     if experts:
@@ -124,7 +124,7 @@ def _intervals(posterior: Tensor, rows: Mapping[str, Tensor], resamples: int) ->
 def _errors(v: Tensor, posterior: Tensor, target: Tensor) -> Tensor:
     """(rows, experts + 3): the loss of each expert, then of full, top-1 and top-2."""
     mixed = [
-        mixture.combine(weights, v)
+        mixture.combine(weights, mixture.of_everyone(v)).velocity
         for weights in (posterior, mixture.top_k(posterior, 1), mixture.top_k(posterior, 2))
     ]
     every = torch.cat([v, torch.stack(mixed)])

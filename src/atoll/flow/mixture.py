@@ -4,16 +4,68 @@ A strategy turns the posterior p(k | x_t, t) into weights over experts that sum 
 that an expert need not be asked. Strategies that keep only some experts renormalise over those.
 """
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+Rows = Int[Tensor, " some"] | slice
+"""Some rows of a batch, each at most once; `slice(None)` is all of them."""
 
-def combine(
-    weights: Float[Tensor, "batch experts"], velocities: Float[Tensor, "experts batch *sample"]
-) -> Float[Tensor, "batch *sample"]:
-    """The marginal velocity Σ_k p(k | x_t) v_k(x_t) (DDM eq. 5)."""
-    return torch.einsum("bk,kb...->b...", weights, velocities)
+
+class Answer(NamedTuple):
+    """The velocity of one expert at some rows of a batch."""
+
+    expert: int
+    rows: Rows
+    velocity: Float[Tensor, "some *sample"]
+
+
+class Combined(NamedTuple):
+    """One velocity from several, and how far those were apart."""
+
+    velocity: Float[Tensor, "batch *sample"]
+    disagreement: Float[Tensor, " batch"]
+    """Σ_k w_k |v_k - v|² / |v|² (after EDA, arXiv 2602.02685); zero where one expert has all the weight."""
+
+
+def combine(weights: Float[Tensor, "batch experts"], answers: Iterable[Answer]) -> Combined:
+    """The marginal velocity v = Σ_k p(k | x_t) v_k(x_t) (DDM eq. 5).
+
+    An expert answers for the rows in which it has weight, in as many parts as it likes; the sum is taken as
+    the answers come, so that only one of them need be held. Since the weights sum to one,
+    Σ_k w_k |v_k - v|² = Σ_k w_k |v_k|² - |v|².
+    """
+    mean: Tensor | None = None
+    square: Tensor | None = None
+    for expert, rows, v in answers:
+        w = weights[:, expert][rows].to(v.dtype)
+        weighted = w.view(-1, *[1] * (v.ndim - 1)) * v
+        mean = _added(mean, len(weights), rows, weighted)
+        square = _added(square, len(weights), rows, (weighted * v).flatten(1).sum(1))
+    assert mean is not None, "somebody has weight"
+    assert square is not None
+    length = mean.square().flatten(1).sum(1)
+    return Combined(mean, (square / length.clamp(min=1e-12) - 1).clamp(min=0).float())
+
+
+def _added(total: Tensor | None, size: int, rows: Rows, part: Tensor) -> Tensor:
+    """A sum over `size` rows, with something added to some of them; None is nothing yet."""
+    if total is None and len(part) == size and isinstance(rows, slice):
+        return part
+    if total is None:
+        total = part.new_zeros(size, *part.shape[1:])
+    if isinstance(rows, slice):
+        total[rows] += part
+        return total
+    return total.index_add_(0, rows, part)
+
+
+def of_everyone(velocities: Float[Tensor, "experts batch *sample"]) -> list[Answer]:
+    """The answers of experts that were all asked about everything."""
+    return [Answer(expert, slice(None), v) for expert, v in enumerate(velocities)]
 
 
 def temper(posterior: Float[Tensor, "batch experts"], temperature: float) -> Float[Tensor, "batch experts"]:
@@ -104,12 +156,3 @@ def one_hot(expert: Int[Tensor, " batch"], experts: int) -> Float[Tensor, "batch
     """All weight on one expert per sample."""
     weights = torch.zeros(len(expert), experts, device=expert.device)
     return weights.scatter(1, expert[:, None], 1.0)
-
-
-def disagreement(
-    weights: Float[Tensor, "batch experts"], velocities: Float[Tensor, "experts batch *sample"]
-) -> Float[Tensor, " batch"]:
-    """How far active experts are apart: Σ_k w_k |v_k - v|² / |v|² (after EDA, arXiv 2602.02685)."""
-    mean = combine(weights, velocities)
-    apart = (velocities - mean).square().flatten(2).sum(2)  # (experts, batch)
-    return (weights.T * apart).sum(0) / mean.square().flatten(1).sum(1).clamp(min=1e-12)

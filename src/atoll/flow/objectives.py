@@ -152,8 +152,10 @@ def router_loss(
     return F.cross_entropy(logits, cluster, reduction="none")
 
 
-def guide(conditional: Samples, unconditional: Samples, scale: float) -> Samples:
+def guide(conditional: Samples, unconditional: Samples, scale: float | Times) -> Samples:
     """Classifier-free guidance: v_0 + s (v_c - v_0); s = 1 is the conditional one (Ho & Salimans, eq. 6)."""
+    if isinstance(scale, Tensor):
+        scale = expand(scale, conditional)
     return unconditional + scale * (conditional - unconditional)
 
 

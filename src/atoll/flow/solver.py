@@ -1,6 +1,7 @@
 """Integrate a velocity from noise to data; a solver knows nothing of where the velocity comes from."""
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,9 +25,22 @@ def times(steps: int, shift: float = 1.0) -> list[float]:
     return [shift * t / (1 + (shift - 1) * t) for t in even]
 
 
-def euler(velocity: Velocity, x_t: Float[Tensor, "batch *sample"], t: float, t_next: float) -> Tensor:
-    """One step of order one: x + (t' - t) v(x, t) (Euler)."""
-    return x_t + (t_next - t) * velocity(x_t, _batch_of(t, x_t))
+def asked(solver: str, steps: int, shift: float = 1.0) -> list[float]:
+    """The times at which a solver asks for the velocity, in order: known before, without asking a tensor."""
+    grid = times(steps, shift)
+    if solver != "heun":
+        return grid[:-1]
+    return [t for pair in itertools.pairwise(grid) for t in pair if t > 0]
+
+
+def euler(
+    velocity: Velocity, x_t: Float[Tensor, "batch *sample"], t: float | Tensor, t_next: float | Tensor
+) -> Tensor:
+    """One step of order one: x + (t' - t) v(x, t) (Euler); each row may be at a time of its own."""
+    span = t_next - t
+    if isinstance(span, Tensor):
+        span = span.view(-1, *[1] * (x_t.ndim - 1))
+    return x_t + span * velocity(x_t, _batch_of(t, x_t))
 
 
 def heun(velocity: Velocity, x_t: Float[Tensor, "batch *sample"], t: float, t_next: float) -> Tensor:
@@ -78,7 +92,7 @@ class DPM:
 
 
 def _log_snr(t: float) -> float:
-    return float(torch.logit(torch.tensor(1 - t, dtype=torch.float64)))
+    return math.log((1 - t) / t)
 
 
 SOLVERS: dict[str, Callable[[], Step]] = {"euler": lambda: euler, "heun": lambda: heun, "dpm++": DPM}
@@ -102,6 +116,8 @@ def integrate(
     return x_t
 
 
-def _batch_of(t: float, x_t: Tensor) -> Tensor:
+def _batch_of(t: float | Tensor, x_t: Tensor) -> Tensor:
     """One time for all; at least float32, since half precision cannot tell neighbouring times apart."""
+    if isinstance(t, Tensor):
+        return t
     return torch.full((len(x_t),), t, device=x_t.device, dtype=torch.promote_types(x_t.dtype, torch.float32))

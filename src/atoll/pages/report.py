@@ -14,8 +14,8 @@ from atoll.evaluate.evaluation import FILE as EVALUATION
 from atoll.pages.drawing import drawn
 from atoll.plan import strategy_costs
 from atoll.runs import RECIPE, Run, Stage, read_json, read_lines, replacing
+from atoll.sampling.opening import open_run_model
 from atoll.sampling.provenance import PALETTE
-from atoll.sampling.sample import load_ensemble
 
 EXAMINED = 250
 """Real samples that the router is shown at each time."""
@@ -140,7 +140,9 @@ def _samples_are_here(run: Run) -> bool:
 
 def _posterior(run: Run) -> list[str]:
     """What the router makes of real samples, against the time."""
-    examined = routing.examine(load_ensemble(run.path), run, EXAMINED, experts=False, times=TIMES)["times"]
+    examined = routing.examine(open_run_model(run).ensemble, run, EXAMINED, experts=False, times=TIMES)[
+        "times"
+    ]
     times = [row["t"] for row in examined]
 
     def by_cluster(axes: Any) -> None:

@@ -14,7 +14,7 @@ from atoll.errors import AtollError, ConfigError
 from atoll.models import checkpoint
 from atoll.publish import card, public
 from atoll.runs import DONE, RESOLVED, Run, Stage, file_digest, write_json
-from atoll.sampling.sample import ENSEMBLE, HUB, INDEX, load_ensemble, model_name
+from atoll.sampling.opening import ENSEMBLE, HUB, INDEX, model_name, open_run_model
 from atoll.sampling.sample import sample as draw
 
 SCHEDULERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -76,7 +76,7 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 def write_folder(run: Run, folder: Path, licence: str) -> None:
     """All that the pipeline is: weights, what they mean, scheduler, code, samples, card."""
-    load_ensemble(run.path)  # refuses what is unfinished or damaged before anything is written
+    open_run_model(run)  # refuses what is unfinished or damaged before anything is written
     _write_ensemble(run, folder / ENSEMBLE)
     _write_scheduler(run.config, folder / "scheduler")
     _write_code(folder / CODE, "AtollPipeline")

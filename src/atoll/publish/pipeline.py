@@ -14,9 +14,9 @@ from torch import Tensor
 from atoll.data.values import to_values
 from atoll.errors import ConfigError
 from atoll.runs import read_json, write_json
-from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.gallery import to_pixels
-from atoll.sampling.sample import ENSEMBLE, INDEX, contents_of, exported_folder, load_ensemble, open_run
+from atoll.sampling.opening import ENSEMBLE, INDEX, contents_of, exported_folder, open_run, open_run_model
+from atoll.sampling.sampler import Sampler
 
 SOLVERS = {
     "FlowMatchEulerDiscreteScheduler": "euler",
@@ -33,7 +33,7 @@ class AtollEnsemble(ModelMixin):  # type: ignore[misc]
         super().__init__()
         self.folder = folder
         self.contents = contents_of(open_run(folder))
-        self.ensemble: Ensemble = load_ensemble(folder, device)
+        self.sampler: Sampler = open_run_model(open_run(folder), device)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **settings: Any) -> Self:
@@ -48,7 +48,7 @@ class AtollEnsemble(ModelMixin):  # type: ignore[misc]
     @property
     def device(self) -> torch.device:
         """Where the ensemble lives."""
-        return self.ensemble.device
+        return self.sampler.ensemble.device
 
     @property
     def dtype(self) -> torch.dtype:
@@ -60,7 +60,7 @@ class AtollEnsemble(ModelMixin):  # type: ignore[misc]
         device, dtype, *_ = torch._C._nn._parse_to(*args, **settings)  # what nn.Module.to takes
         _only_float32(dtype)
         if device is not None and device != self.device:
-            self.ensemble = load_ensemble(self.folder, str(device))
+            self.sampler = open_run_model(open_run(self.folder), str(device))
         return self
 
 
@@ -171,7 +171,7 @@ class AtollPipeline(DiffusionPipeline):  # type: ignore[misc]
             num_images = 1 if isinstance(asked, str | int) else len(asked)
         if seed is None and generator is not None:
             seed = generator.initial_seed()
-        x_0 = self.ensemble.ensemble.sample(
+        x_0 = self.ensemble.sampler.sample(
             num_images,
             label=class_labels,
             prompt=prompt,

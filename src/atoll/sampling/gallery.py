@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from atoll.config import SampleConfig
 from atoll.data import store
 from atoll.data.latents import decode_samples
 from atoll.errors import AtollError
 from atoll.runs import replacing, write_json
 from atoll.sampling import provenance
-from atoll.sampling.ensemble import Samples
 from atoll.sampling.provenance import PALETTE, Provenance
+from atoll.sampling.request import Request
+from atoll.sampling.samples import Samples
 
 WIDEST = 16
 """Columns of a grid that a person still takes in."""
@@ -28,14 +28,13 @@ WIDEST = 16
 class Writer:
     """Writes samples as they come, and what is known about all of them at the end."""
 
-    def __init__(
-        self, out: Path, contents: Mapping[str, Any], how: SampleConfig, wanted: Sequence[Mapping[str, str]]
-    ) -> None:
-        self.out, self.contents, self.how, self.wanted = out, contents, how, wanted
+    def __init__(self, out: Path, contents: Mapping[str, Any], request: Request) -> None:
+        self.out, self.contents, self.request, self.how = out, contents, request, request.settings
         self._x_0: dict[int, torch.Tensor] = {}
         self._shares: dict[int, list[float]] = {}
         self._provenance: dict[int, Provenance] = {}
-        self._strategy = how.strategy
+        self._strategy = self.how.strategy
+        self._certainty: float | None = None
         self._pixels: dict[int, NDArray[np.uint8]] = {}
         self._made = False
 
@@ -51,7 +50,7 @@ class Writer:
             self._shares[index] = samples.shares[row].tolist()
             if self.how.provenance:
                 self._provenance[index] = Provenance.of(samples, row)
-        self._strategy = samples.strategy
+        self._strategy, self._certainty = samples.strategy, samples.certainty
         if self.contents["kind"] == "unknown":
             return
         pixels = to_pixels(samples.x_0, self.contents)
@@ -78,7 +77,7 @@ class Writer:
         shares = self._shares[index]
         return {
             "Software": "Atoll",
-            **self.wanted[index],
+            **self.request.asked(index),
             "seed": str(self.how.seed),
             "index": str(index),
             "solver": self.how.solver,
@@ -98,7 +97,7 @@ class Writer:
 
         self._on_disk(save)
 
-    def finish(self, certainty: float | None = None) -> dict[str, Any]:
+    def finish(self) -> dict[str, Any]:
         """Write arrays, grid and makers of all samples that came; an empty answer if there are none."""
         order = sorted(self._x_0)
         if not order:
@@ -107,11 +106,12 @@ class Writer:
             return {}
         shares = [self._shares[index] for index in order]
         experts = [row.index(max(row)) for row in shares]
-        asked = {key: [self.wanted[index][key] for index in order] for key in self.wanted[0]}
+        asked = {key: [self.request.asked(index)[key] for index in order] for key in self.request.asked(0)}
         written = {
             "samples": str(self.out / "samples.npy"),
             "experts": experts,
             "strategy": self._strategy,
+            "certainty": self._certainty,
             **asked,
         }
 
@@ -125,7 +125,7 @@ class Writer:
                     grid(pixels, experts, self._columns()).save(beside, format="PNG")
             if self._provenance:
                 written["provenance"] = str(self._write_provenance(order))
-            chosen = {"strategy": self._strategy, "certainty": certainty}
+            chosen = {"strategy": self._strategy, "certainty": self._certainty}
             record = {"indices": order, "experts": experts, "shares": shares, **chosen, **asked}
             write_json(self.out / "samples.json", record)
 
@@ -134,8 +134,8 @@ class Writer:
 
     def _columns(self) -> int:
         """A column for each thing that was asked for, if they are few and come in turn; else about square."""
-        different = len({tuple(asked.items()) for asked in self.wanted})
-        return different if 1 < different <= WIDEST and different < len(self.wanted) else 0
+        different = len(set(self.request.words))
+        return different if 1 < different <= WIDEST and different < self.request.num else 0
 
     def _write_provenance(self, order: Sequence[int]) -> Path:
         """Who made what, as numbers and as a picture; the path of the numbers."""

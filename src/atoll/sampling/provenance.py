@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from atoll.sampling.ensemble import Samples
+from atoll.sampling.samples import Samples
 
 PALETTE = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733", "#777777"]
 """One colour per expert, told apart by people who see colours differently (Tol's bright set)."""

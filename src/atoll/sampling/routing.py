@@ -12,6 +12,8 @@ from atoll.models.conditions import Condition
 
 Posterior = Callable[[Tensor, Tensor, Tensor], Tensor]
 """p(k | x_t, t) of some samples of a batch, which are told by their rows in it."""
+PosteriorAt = Callable[[Tensor, Tensor, Tensor, float], Tensor]
+"""The same at one time for all, which is told as a number as well."""
 
 TOLERANCE = 1e-5
 """A change of the posterior that changes nothing."""
@@ -31,23 +33,24 @@ class Band:
     """Above this the noise says nothing: the posterior is what the condition alone says."""
 
 
-def in_band(posterior: Posterior, band: Band) -> Posterior:
-    """The same posterior, asked only where it can change.
+def in_band(posterior: Posterior, band: Band) -> PosteriorAt:
+    """The same posterior, asked only where it can change; otherwise the very answer that was given last.
 
     Above the band it is that of t = 1; below it the router is asked about those samples alone that have no
     expert yet: a probability is a martingale along the way, so what is certain stays so. For one batch,
     from 1 to 0.
     """
     last: Tensor | None = None
+    settled = False
 
-    def ask(x_t: Tensor, t: Tensor, rows: Tensor) -> Tensor:
-        nonlocal last
-        now = float(t[0])
+    def ask(x_t: Tensor, t: Tensor, rows: Tensor, now: float) -> Tensor:
+        nonlocal last, settled
         if last is None or band.low <= now <= band.high:
             last = posterior(x_t, t, rows)
-        elif now < band.low:
+        elif now < band.low and not settled:
             open_rows = (~_decided(last)).nonzero()[:, 0]
-            if len(open_rows):
+            settled = not len(open_rows)
+            if not settled:
                 answers = posterior(x_t[open_rows], t[open_rows], rows[open_rows])
                 last = last.index_copy(0, open_rows, answers)
         return last

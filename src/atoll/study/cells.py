@@ -15,8 +15,9 @@ from atoll.evaluate.measure import Judge, sample_and_judge
 from atoll.launch.local import Job
 from atoll.runs import RESOLVED, Run, Stage, digest, read_json, read_lines, replacing, runs_folder, write_json
 from atoll.sampling import gallery
-from atoll.sampling.ensemble import Samples
-from atoll.sampling.sample import load_ensemble
+from atoll.sampling.opening import open_run_model
+from atoll.sampling.request import OPENING
+from atoll.sampling.samples import Samples
 from atoll.study.design import Cell, Study, unfold
 from atoll.train import jobs
 
@@ -186,7 +187,7 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
     examined = shop.examined(mine[0])
     if examined is not None and not examined.is_file():
         asked = mine[0].config.evaluate
-        ensemble = load_ensemble(run.path)
+        ensemble = open_run_model(run).ensemble
         write_json(examined, routing.examine(ensemble, run, asked.routing, resamples=asked.bootstrap))
     for cell in mine:
         if shop.result(cell).is_file():
@@ -194,8 +195,8 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
         how = cell.config.evaluate
         judge = judges.setdefault(how, Judge(Run(run.path, cell.config), how))
         settings = _sampling(cell.config.sample)
-        ensemble = load_ensemble(run.path, **settings)
-        found, drawn = sample_and_judge(ensemble, judge, how.num, settings)
+        sampler = open_run_model(run, **cell.config.sample.model_dump(include=set(OPENING)))
+        found, drawn = sample_and_judge(sampler, judge, how.num, settings)
         found["seconds"] |= trained
         if judge.real.contents["kind"] != "unknown":
             _show(shop.picture(cell), drawn, judge.real.contents)
@@ -227,7 +228,7 @@ def _show(path: Path, drawn: Samples, contents: Mapping[str, Any]) -> None:
 
 
 def _sampling(how: SampleConfig) -> dict[str, Any]:
-    return how.model_dump(exclude={"num", "prompts"})
+    return how.model_dump(exclude={"num", "prompts", *OPENING})
 
 
 def inference_flops(cell: Cell, found: Mapping[str, Any], data: Mapping[str, Any]) -> float:

@@ -15,11 +15,10 @@ from atoll.data import text as texts
 from atoll.data.store import cluster_schema, to_values, write_cluster_file
 from atoll.errors import ConfigError
 from atoll.flow import draws, mixture
-from atoll.models import checkpoint
 from atoll.models.conditions import TextCondition
-from atoll.models.expert import as_expert
 from atoll.runs import Run, Stage, digest, replacing
-from atoll.sampling.ensemble import Ensemble
+from atoll.sampling import building
+from atoll.sampling.sampler import Sampler
 
 PART = 2048
 """Samples of one file, which is what an interruption may cost."""
@@ -38,13 +37,13 @@ def draw(run: Run, index: int, num: int, *, start_over: bool = False) -> Stage:
     }
     if not stage.begin(made_from, start_over):
         return stage
-    ensemble = _lone(expert)
+    sampler = Sampler(building.lone(expert, devices.best()))
     files = []
     for number, first in enumerate(range(0, rows, PART)):
         size = min(PART, rows - first)
         path = stage.path / f"part-{number:05d}.parquet"
         if not path.is_file():
-            _write_part(run, ensemble, index, range(first, first + size), path)
+            _write_part(run, sampler, index, range(first, first + size), path)
         files.append((path.name, size))
     own = {"cluster": index, "rows": rows, "parts": files, "prior": about["priors"][index]}
     keys = ("kind", "shape", "dtype", "mean", "std", "group", "class_names", "text", "autoencoder", "preview")
@@ -54,22 +53,9 @@ def draw(run: Run, index: int, num: int, *, start_over: bool = False) -> Stage:
     return stage
 
 
-def _lone(expert: Stage) -> Ensemble:
-    device = devices.best()
-    weights, config = expert.verify(checkpoint.WEIGHTS), expert.verify(checkpoint.CONFIG)
-    network, blueprint = checkpoint.load(weights, config, device)
-    return Ensemble(
-        experts=[as_expert(network, blueprint.objective)],
-        priors=torch.ones(1, device=device),
-        shape=blueprint.shape,
-        classes=blueprint.classes,
-        text=blueprint.text,
-    )
-
-
-def _write_part(run: Run, ensemble: Ensemble, index: int, numbers: range, path: Path) -> None:
+def _write_part(run: Run, sampler: Sampler, index: int, numbers: range, path: Path) -> None:
     """Draw some samples, each a function of (seed, expert, number), and lay them to rest."""
-    about, how = run.partition.contents, run.config.sample
+    about, how, ensemble = run.partition.contents, run.config.sample, sampler.ensemble
     seed = draws.generator(run.config.seed, f"drawn/{index}", numbers[0]).initial_seed() % 2**62
     label = _labels(run, index, numbers) if ensemble.classes else None
     prompts = [how.prompts[n % len(how.prompts)] for n in numbers] if ensemble.text and how.prompts else None
@@ -77,7 +63,7 @@ def _write_part(run: Run, ensemble: Ensemble, index: int, numbers: range, path: 
     if ensemble.text and states is None:
         raise ConfigError("samples drawn from experts with captions need prompts: set sample.prompts")
     told = None if states is None else TextCondition(states.tokens, states.mask, states.pooled)
-    x_0 = ensemble.sample(
+    x_0 = sampler.sample(
         len(numbers),
         label=label,
         text=told,

@@ -21,7 +21,7 @@ from atoll.errors import ConfigError
 from atoll.flow import draws, maps, path, solver
 from atoll.models import checkpoint, conditions
 from atoll.runs import Run, Stage, digest
-from atoll.sampling.ensemble import Ensemble
+from atoll.sampling import building
 from atoll.train import jobs, loop, student
 from atoll.train.moving import move, on_cpu
 from atoll.train.ranks import Ranks
@@ -148,9 +148,7 @@ def _teachers(run: Run, who: str, blueprint: checkpoint.Blueprint) -> Teachers:
     if who != "student":
         assert who in ("label", "ensemble", "sampled"), who
         return student.teachers_of(run, who, blueprint)  # type: ignore[arg-type]
-    network = _loaded(run.student)
-    ensemble = Ensemble([network], torch.ones(1), blueprint.shape, None, blueprint.classes, blueprint.text)
-    return Teachers(ensemble, "ensemble")
+    return Teachers(building.lone(run.student, devices.best()), "ensemble")
 
 
 def _loaded(stage: Stage) -> nn.Module:

@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from atoll import devices
@@ -14,10 +13,8 @@ from atoll.data.store import Batch, Reader
 from atoll.errors import ConfigError
 from atoll.flow import draws, maps, path
 from atoll.models import checkpoint
-from atoll.models.expert import as_expert
 from atoll.runs import DONE, RESOLVED, Run, Stage, digest, write_json
-from atoll.sampling.ensemble import Ensemble
-from atoll.sampling.roster import Roster
+from atoll.sampling import building
 from atoll.train import drawn as drawing
 from atoll.train import jobs, loop
 from atoll.train.moving import on_cpu
@@ -156,16 +153,10 @@ def teachers_of(
     clusters = range(run.config.partition.clusters)
     for index in clusters if indices is None else indices:
         _check_teacher(run.expert(index), blueprint)
-    loaders = [partial(_teacher, run.expert(index), device) for index in clusters]
-    router = _network(run.router, device) if who != "label" and len(clusters) > 1 else None
-    ensemble = Ensemble(
-        experts=Roster(loaders, config.resident),
-        priors=torch.tensor(priors(run, 0 if indices is None else indices[0]), device=device),
-        shape=blueprint.shape,
-        router=router,
-        classes=blueprint.classes,
-        text=blueprint.text,
-    )
+    first = 0 if indices is None else indices[0]
+    router = run.router if who != "label" and len(clusters) > 1 else None
+    parts = building.Parts([run.expert(index) for index in clusters], priors(run, first), router, first=first)
+    ensemble = building.build(parts, device, config.resident)
     return Teachers(ensemble, who, config.guidance, config.guided)
 
 
@@ -182,17 +173,6 @@ def _check_teacher(stage: Stage, blueprint: checkpoint.Blueprint) -> None:
     differ = [key for key in keys if getattr(found, key) != getattr(blueprint, key)]
     if differ:
         raise ConfigError(f"{stage.path} cannot teach: it has another {', '.join(differ)} than the recipe")
-
-
-def _teacher(stage: Stage, device: torch.device) -> nn.Module:
-    network, blueprint = checkpoint.load(
-        stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG, device
-    )
-    return as_expert(network, blueprint.objective)
-
-
-def _network(stage: Stage, device: torch.device) -> nn.Module:
-    return checkpoint.load(stage.verify(checkpoint.WEIGHTS), stage.verify(checkpoint.CONFIG), device)[0]
 
 
 def first_network(run: Run, blueprint: checkpoint.Blueprint, init: str, name: str = NAME) -> nn.Module:

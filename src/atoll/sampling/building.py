@@ -1,0 +1,84 @@
+"""From the folders of trained networks to an ensemble: the one place where one is built."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+
+from atoll.errors import RunError
+from atoll.flow.mixture import given_class
+from atoll.models import checkpoint
+from atoll.models.expert import as_expert
+from atoll.runs import Stage
+from atoll.sampling import routing
+from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.roster import Roster
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Folders of networks, and what is known of the clusters behind them."""
+
+    experts: Sequence[Stage]
+    priors: Sequence[float]
+    router: Stage | None = None
+    counts: Sequence[Sequence[int]] | None = None
+    """Samples of each class in each cluster."""
+    first: int = 0
+    """An expert that is there; others may be missing, if nobody asks them."""
+
+
+def build(parts: Parts, device: torch.device, resident: int | None = None) -> Ensemble:
+    """An ensemble on a device; experts are loaded when they are first asked, unverified."""
+    blueprint = checkpoint.read_blueprint(parts.experts[parts.first].path / checkpoint.CONFIG)
+    priors = torch.tensor(parts.priors, device=device)
+    counts = parts.counts if blueprint.classes else None
+    router = parts.router if parts.router is not None and parts.router.done else None
+    return Ensemble(
+        experts=Roster(
+            [partial(_expert, stage, device) for stage in parts.experts],
+            resident,
+            [stage.path / checkpoint.WEIGHTS for stage in parts.experts],
+        ),
+        priors=priors,
+        by_class=None if counts is None else given_class(torch.tensor(counts, device=device), priors),
+        shape=tuple(blueprint.shape),
+        router=None if router is None else _verified(router, device),
+        classes=blueprint.classes,
+        text=blueprint.text,
+        band=routing.Band() if router is None else _band(router),
+        maps=blueprint.steps,
+    )
+
+
+def lone(expert: Stage, device: torch.device) -> Ensemble:
+    """One expert that acts alone, after its files were checked."""
+    _require(expert)
+    expert.verify(checkpoint.WEIGHTS)
+    expert.verify(checkpoint.CONFIG)
+    return build(Parts([expert], [1.0]), device)
+
+
+def _expert(stage: Stage, device: torch.device) -> nn.Module:
+    """One expert as a velocity; its files were checked when it was asked to serve."""
+    weights, config = stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG
+    network, blueprint = checkpoint.load(weights, config, device)
+    return as_expert(network, blueprint.objective)
+
+
+def _verified(stage: Stage, device: torch.device) -> nn.Module:
+    _require(stage)
+    return checkpoint.load(stage.verify(checkpoint.WEIGHTS), stage.verify(checkpoint.CONFIG), device)[0]
+
+
+def _require(stage: Stage) -> None:
+    if not stage.done:
+        raise RunError(f"{stage.path} is not trained yet; run `atoll run` on its recipe first")
+
+
+def _band(router: Stage) -> routing.Band:
+    """The router's band, if it was measured."""
+    measured = router.contents.get("band")
+    return routing.Band(*measured) if measured else routing.Band()

@@ -1,0 +1,49 @@
+"""Who is asked about which rows: each expert about those alone in which it has weight, a batch at a time."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from atoll.flow.mixture import Rows
+
+
+class Group(NamedTuple):
+    """One expert and rows that it is asked about together."""
+
+    expert: int
+    rows: Rows
+
+
+def groups(weights: Float[Tensor, "batch experts"], most: int | None = None) -> list[Group]:
+    """Each expert that has weight with its rows, at most so many at once.
+
+    The device is waited for once: how many rows each expert has decides what is computed next.
+    """
+    active = weights.T != 0
+    counts = active.sum(1).tolist()
+    size = len(weights)
+    # True first, in order: the places of all that is not zero, without asking the device how many there are
+    order = (~active).flatten().to(torch.uint8).argsort(stable=True)[: sum(counts)] % size
+    found: list[Group] = []
+    for expert, rows in enumerate(torch.split(order, counts)):
+        if len(rows) == size:
+            found += everyone(expert, size, most)
+        elif len(rows):
+            found += [Group(expert, some) for some in torch.split(rows, most or size)]
+    return found
+
+
+def everyone(expert: int, size: int, most: int | None = None) -> list[Group]:
+    """One expert asked about all rows, at most so many at once; nothing is waited for."""
+    return [Group(expert, some) for some in _slices(size, most or size)]
+
+
+def _slices(size: int, most: int) -> Iterator[slice]:
+    if most >= size:
+        yield slice(None)
+        return
+    for start in range(0, size, most):
+        yield slice(start, min(start + most, size))

@@ -1,0 +1,159 @@
+"""From an address to a model: a run, a lone expert, a student, an export; here, in a store or on the Hub."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from atoll import devices
+from atoll.config import SampleConfig
+from atoll.data.text import TextEncoder
+from atoll.errors import ConfigError, RunError
+from atoll.models import checkpoint
+from atoll.models.conditions import TextCondition
+from atoll.runs import RESOLVED, Run, Stage
+from atoll.sampling import building, request
+from atoll.sampling.sampler import Sampler
+from atoll.sampling.vocabulary import Encode, Vocabulary
+from atoll.storage.cache import download_run, store_address
+
+logger = logging.getLogger(__name__)
+
+HUB = "hub:"
+INDEX = "model_index.json"
+"""What diffusers looks for first in a folder; by it an exported folder is known."""
+ENSEMBLE = "ensemble"
+"""Where an exported folder has experts and router: a run without its data."""
+
+
+def open_model(address: str | Path, device: str | None = None, **settings: Any) -> Sampler:
+    """A finished run, exported or on the Hub or not, as one model; or a lone expert, as imported."""
+    where, path = devices.pick(device), Path(address)
+    if is_expert(path):
+        return Sampler(building.lone(Stage(path), where), request.settings(SampleConfig(), **settings))
+    return open_run_model(open_run(path), device, **settings)
+
+
+def open_run_model(run: Run, device: str | None = None, **settings: Any) -> Sampler:
+    """A finished run as one model: all its experts, or the one that was distilled from them."""
+    where = devices.pick(device)
+    how = request.settings(run.config.sample, **settings)
+    if how.model != "ensemble":
+        student = open_run(student_folder(run, how.model))
+        sampler = open_run_model(student, device, **{**settings, "model": "ensemble"})
+        return replace(sampler, defaults=sampler.defaults.model_copy(update={"model": how.model}))
+    serving = _serving(run, how)
+    contents = run.partition.contents
+    stages = [run.expert(index) for index in range(run.config.partition.clusters)]
+    parts = building.Parts(stages, contents["priors"], run.router, contents.get("labels"), serving[0])
+    return Sampler(
+        building.build(parts, where, how.resident),
+        how if len(serving) == len(stages) else how.model_copy(update={"experts": tuple(serving)}),
+        vocabulary(run, str(where)),
+    )
+
+
+def student_folder(run: Run, model: str) -> Path:
+    """The folder of a run's student, which is a run of one expert itself."""
+    stage = run.student if model == "student" else run.few_step
+    if not stage.done:
+        raise RunError(f"{stage.path} is not trained yet; run `atoll student` on its recipe first")
+    teacher = stage.record["made_from"].get("student")
+    if teacher is not None and run.student.done and teacher != run.student.digest:
+        raise RunError(
+            f"{stage.path} was made from an earlier student; run `atoll student` again, or delete it"
+        )
+    return stage.path
+
+
+def open_run(path: Path) -> Run:
+    """The run in a folder, in an exported folder, in a store (`s3://…`) or on the Hub (`hub:owner/name`)."""
+    if (address := store_address(path)) is not None:
+        path = download_run(address)
+    if str(path).startswith(HUB):
+        path = _download(str(path).removeprefix(HUB))
+    return Run.open(path / ENSEMBLE if (path / INDEX).is_file() else path)
+
+
+def exported_folder(name: str | Path) -> Path:
+    """An exported folder here, or on the Hub by `owner/name`."""
+    folder = Path(name)
+    if not folder.is_dir():
+        folder = _download(str(name).removeprefix(HUB))
+    if not (folder / INDEX).is_file():
+        raise RunError(f"{folder} is not an exported run (no {INDEX}); make one with `atoll export`")
+    return folder
+
+
+def _download(name: str) -> Path:
+    try:
+        import huggingface_hub  # noqa: PLC0415 - of the extra hf, and only needed for what is on the Hub
+    except ImportError:
+        raise ConfigError(f"{HUB}{name} needs the library huggingface_hub; pip install 'atoll[hf]'") from None
+    try:
+        return Path(huggingface_hub.snapshot_download(name))
+    except (OSError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise RunError(f"{HUB}{name} cannot be had: {reason}; check its name and your access") from None
+
+
+def vocabulary(run: Run, device: str = "auto") -> Vocabulary:
+    """What names of classes and prompts mean in this run."""
+    contents = run.partition.contents
+    about = contents.get("text")
+    encode = None if about is None else _encoder(run, about["model"], about["tokens"], device)
+    return Vocabulary(tuple(contents["class_names"]), encode)
+
+
+def _encoder(run: Run, name: str, tokens: int, device: str) -> Encode:
+    """The run's text encoder, opened when it is first needed; an exported run has it in its folder."""
+    opened: list[TextEncoder] = []
+
+    def encode(prompts: Sequence[str]) -> TextCondition:
+        if not opened:
+            opened.append(TextEncoder(model_name(run, name), tokens, device))
+        states = opened[0](prompts)
+        return TextCondition(states.tokens, states.mask, states.pooled)
+
+    return encode
+
+
+def model_name(run: Run, name: str) -> str:
+    """Where a borrowed model is: in the run's own folder, or wherever its name says."""
+    inside = run.path / name
+    return str(inside) if inside.is_dir() else name
+
+
+def _serving(run: Run, how: SampleConfig) -> list[int]:
+    """The experts that were asked for and are there, whole; the others stop everything, or are left out."""
+    wanted = range(run.config.partition.clusters) if how.experts is None else how.experts
+    whole = []
+    for index in wanted:
+        stage = run.expert(index)
+        try:
+            if not stage.done:
+                raise RunError(f"{stage.path} is not trained yet; run `atoll run` on its recipe first")
+            stage.verify(checkpoint.WEIGHTS)
+            whole.append(index)
+        except RunError as error:
+            if how.missing == "fail":
+                raise
+            logger.warning("serving without expert %d: %s", index, error)
+    if not whole:
+        raise RunError(f"{run.path} has no expert that can serve; run `atoll run` on its recipe first")
+    return whole
+
+
+def is_expert(path: Path) -> bool:
+    """Whether a folder holds one expert and does not know of what run."""
+    here = [(path / name).is_file() for name in (checkpoint.CONFIG, checkpoint.WEIGHTS, RESOLVED)]
+    return here == [True, True, False]
+
+
+def contents_of(run: Run) -> dict[str, Any]:
+    """What is known of a run's samples, with its autoencoder where it is now."""
+    contents = run.partition.contents
+    if contents.get("autoencoder") is not None:
+        contents["autoencoder"] = model_name(run, contents["autoencoder"])
+    return contents

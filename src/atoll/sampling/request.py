@@ -1,0 +1,141 @@
+"""What is asked of a model: validated once, before anything is loaded or drawn."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atoll.config import STRATEGIES, SampleConfig
+from atoll.errors import ConfigError
+from atoll.flow import mixture
+from atoll.models.conditions import Condition, TextCondition
+from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.vocabulary import Asked, Prompts, Vocabulary
+
+OPENING = ("model", "precision", "tf32", "compile", "resident", "missing")
+"""Settings of [sample] that are decided when a model is opened, and not again by each request."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Samples that are wanted; sample i depends on (seed, i) and on what it is told alone."""
+
+    settings: SampleConfig
+    labels: tuple[int, ...] | None = None
+    """Classes, taken in turn."""
+    text: TextCondition | None = None
+    """States of texts, taken in turn."""
+    words: tuple[tuple[str, str], ...] = ()
+    """What samples are asked to be in words, taken in turn: ("class", a name) or ("prompt", a text)."""
+    clusters: tuple[int, ...] | None = None
+    """The expert of each sample, for the strategy `oracle`."""
+
+    @property
+    def num(self) -> int:
+        """How many samples."""
+        return self.settings.num
+
+    def asked(self, index: int) -> dict[str, str]:
+        """What a sample is asked to be, in words."""
+        return dict([self.words[index % len(self.words)]]) if self.words else {}
+
+    def told(self, indices: Sequence[int], ensemble: Ensemble) -> Condition:
+        """What these samples are told, as experts take it."""
+        condition: Condition = None
+        if self.labels is not None:
+            condition = torch.tensor([self.labels[index % len(self.labels)] for index in indices])
+        elif self.text is not None:
+            condition = self.text[torch.tensor([index % len(self.text) for index in indices])]
+        return ensemble.told(condition, len(indices))
+
+    def served(self, posterior: Tensor) -> Tensor:
+        """The posterior among the experts that serve, at the temperature that was asked for."""
+        if self.settings.experts is not None:
+            mask = torch.zeros(posterior.shape[1], dtype=torch.bool)
+            mask[list(self.settings.experts)] = True
+            posterior = mixture.restrict(posterior, mask.to(posterior.device, non_blocking=True))
+        return mixture.temper(posterior, self.settings.temperature)
+
+
+def request(
+    ensemble: Ensemble,
+    vocabulary: Vocabulary,
+    defaults: SampleConfig,
+    *,
+    label: Asked | None = None,
+    prompt: Prompts | None = None,
+    text: TextCondition | None = None,
+    cluster: Sequence[int] | None = None,
+    **changes: Any,
+) -> Request:
+    """The recipe's settings with what was said explicitly, checked against the model that is asked."""
+    how = settings(defaults, **changes)
+    for key in OPENING:
+        if getattr(how, key) != getattr(defaults, key):
+            raise ConfigError(
+                f"{key} is decided when a model is opened; say it there: atoll.load(…, {key}=…)"
+            )
+    experts = len(ensemble.experts)
+    _check(how, ensemble)
+    if how.strategy == "oracle" and (cluster is None or len(cluster) != how.num):
+        raise ConfigError("the strategy 'oracle' needs the cluster of every sample")
+    if cluster is not None and (min(cluster) < 0 or max(cluster) >= experts):
+        raise ConfigError(f"clusters are numbered 0 to {experts - 1}")
+    clusters = None if cluster is None else tuple(cluster)
+    numbers = _labels(vocabulary.labels(label, ensemble.kind), ensemble.classes)
+    if numbers is not None:
+        names = tuple(("class", vocabulary.name(number)) for number in numbers)
+        return Request(how, labels=numbers, words=names, clusters=clusters)
+    prompts = (prompt,) if isinstance(prompt, str) else prompt
+    if prompts is None and text is None and ensemble.kind == "text":
+        prompts = how.prompts or None
+    text = text if prompts is None else vocabulary.texts(prompts, ensemble.kind)
+    words = tuple(("prompt", said) for said in prompts or ())
+    return Request(how, text=text, words=words, clusters=clusters)
+
+
+def _check(how: SampleConfig, ensemble: Ensemble) -> None:
+    experts = len(ensemble.experts)
+    serving = range(experts) if how.experts is None else how.experts
+    if min(serving) < 0 or max(serving) >= experts:
+        raise ConfigError(f"experts are numbered 0 to {experts - 1}, not {list(serving)}")
+    kind, _, number = how.strategy.partition("-")
+    if kind == "top" and experts > 1 and int(number) > len(set(serving)):
+        raise ConfigError(
+            f"strategy '{how.strategy}' asks more experts than serve, which are {len(set(serving))}; "
+            f"use 'full' for all of them, or at most 'top-{len(set(serving))}'"
+        )
+    if ensemble.maps and how.guidance != 1:
+        raise ConfigError("a few-step student cannot be guided afterwards; bake it in: student.guidance")
+
+
+def _labels(wanted: Sequence[int] | None, classes: int) -> tuple[int, ...] | None:
+    """Classes in turn; all of them by default."""
+    if not classes:
+        return None
+    wanted = range(classes) if wanted is None else wanted
+    if not wanted or min(wanted) < 0 or max(wanted) >= classes:
+        raise ConfigError(f"classes are numbered 0 to {classes - 1}, not {list(wanted)}")
+    return tuple(wanted)
+
+
+def settings(defaults: SampleConfig, **changes: Any) -> SampleConfig:
+    """The settings of one request: the recipe's, with what was said explicitly."""
+    said = {key: value for key, value in changes.items() if value is not None}
+    unknown = said.keys() - SampleConfig.model_fields.keys()
+    if unknown:
+        raise ConfigError(f"unknown sampling setting {', '.join(sorted(unknown))}")
+    try:
+        return SampleConfig.model_validate({**defaults.model_dump(), **said})
+    except ValueError as error:
+        raise ConfigError(_first_problem(error)) from None
+
+
+def _first_problem(error: ValueError) -> str:
+    problem = error.errors()[0]  # type: ignore[attr-defined]
+    name, value = problem["loc"][0], problem["input"]
+    if name == "strategy":
+        return f"unknown strategy {value!r}; use {STRATEGIES}"
+    return f"{name} = {value!r}: {problem['msg'].lower()}"

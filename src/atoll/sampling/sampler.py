@@ -1,0 +1,180 @@
+"""From a request to samples: batch by batch, each as one integration from noise to data."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from atoll.config import SampleConfig
+from atoll.flow import draws, solver
+from atoll.models.conditions import Condition, TextCondition
+from atoll.sampling import parts as parting
+from atoll.sampling.ensemble import Ensemble, Guidance
+from atoll.sampling.parts import Part
+from atoll.sampling.request import Request, request
+from atoll.sampling.roster import Roster
+from atoll.sampling.samples import Samples, joined
+from atoll.sampling.vocabulary import Asked, Prompts, Vocabulary
+from atoll.sampling.weighing import weigher
+
+Progress = Callable[[int, int], None]
+"""Called with (samples done, samples in all); those under way count by the share of their steps."""
+Finished = Callable[[Sequence[int], Samples], None]
+"""Called with the numbers of some samples as soon as they are done, and the samples."""
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """An ensemble with what its run says of sampling: what `atoll.load` gives.
+
+    It keeps nothing of a request, so that several threads may sample at once.
+    """
+
+    ensemble: Ensemble
+    defaults: SampleConfig = field(default_factory=SampleConfig)
+    """Settings of requests that do not say otherwise."""
+    vocabulary: Vocabulary = field(default_factory=Vocabulary)
+    """What names of classes and prompts mean here."""
+
+    def sample(self, num: int | None = None, **asked: Any) -> Float[Tensor, "num channels *grid"]:
+        """Draw samples: a tensor in [-1, 1] for pictures; `asked` as for `request`, or `progress`."""
+        return self.trace(num, **asked).x_0
+
+    def trace(
+        self,
+        num: int | None = None,
+        *,
+        progress: Progress | None = None,
+        finished: Finished | None = None,
+        **asked: Any,
+    ) -> Samples:
+        """Draw samples and tell who made them."""
+        done = []
+        for indices, some in self.stream(self.request(num, **asked), progress):
+            done.append((indices, some))
+            if finished is not None:
+                finished(indices, some)
+        return joined(done)
+
+    def request(
+        self,
+        num: int | None = None,
+        *,
+        label: Asked | None = None,
+        prompt: Prompts | None = None,
+        text: TextCondition | None = None,
+        cluster: Sequence[int] | None = None,
+        **settings: Any,
+    ) -> Request:
+        """What is asked for, validated; several labels or prompts are taken in turn.
+
+        `settings` are those of the recipe's [sample] section, which gives the defaults. `cluster` gives each
+        sample its expert for the strategy `oracle`.
+        """
+        return request(
+            self.ensemble,
+            self.vocabulary,
+            self.defaults,
+            label=label,
+            prompt=prompt,
+            text=text,
+            cluster=cluster,
+            num=num,
+            **settings,
+        )
+
+    @torch.inference_mode()
+    def stream(
+        self, asked: Request, progress: Progress | None = None
+    ) -> Iterator[tuple[Sequence[int], Samples]]:
+        """The samples of a request, batch by batch, with their numbers; only one batch is held."""
+        strategy, certainty = parting.resolve(self.ensemble, asked)
+        done = 0
+        for part, coming in _with_next(parting.parts(self.ensemble, asked, strategy)):
+            self._expect(coming)
+            report = _share_of(progress, done, len(part.indices), asked)
+            done += len(part.indices)
+            made = self._follow(part, asked, strategy, report)
+            yield part.indices, replace(made, certainty=certainty)
+
+    def posterior(
+        self, x_t: Float[Tensor, "batch *sample"], t: Float[Tensor, " batch"], condition: Condition = None
+    ) -> Float[Tensor, "batch experts"]:
+        """p(k | x_t, t, condition): how likely it is that each expert's cluster is behind x_t."""
+        return self.ensemble.posterior(x_t, t, condition)
+
+    def velocity(
+        self,
+        x_t: Float[Tensor, "batch *sample"],
+        t: Float[Tensor, " batch"],
+        condition: Condition = None,
+        strategy: str = "full",
+        guidance: Guidance = 1.0,
+    ) -> Float[Tensor, "batch *sample"]:
+        """The velocity at x_t, for anyone who brings a solver."""
+        return self.ensemble.velocity(x_t, t, condition, strategy, guidance)
+
+    def _expect(self, coming: Part | None) -> None:
+        """Have the expert of the next batch fetched while this one is made."""
+        experts = self.ensemble.experts
+        if coming is not None and coming.expert is not None and isinstance(experts, Roster):
+            experts.expect(coming.expert)
+
+    def _follow(
+        self, part: Part, asked: Request, strategy: str, report: Callable[[int], None] | None
+    ) -> Samples:
+        """Follow the velocity of one batch; each sample depends on (seed, index), not on its company."""
+        how, ensemble = asked.settings, self.ensemble
+        noise = draws.sample_noise(how.seed, part.indices, ensemble.shape).to(ensemble.device)
+        if ensemble.maps:
+            return self._jump(noise, part.condition, how, report)
+        weigh = weigher(ensemble, asked, strategy, part)
+        times = solver.asked(how.solver, how.steps, how.shift)
+        weights, apart, clock = [], [], iter(times)
+
+        def velocity(x_t: Tensor, t: Tensor) -> Tensor:
+            now = next(clock)
+            guidance = how.guidance if how.guided[0] <= now <= how.guided[1] else 1.0
+            weighed = weigh(x_t, t, now)
+            mixed = ensemble.mixed(weighed.weights, x_t, t, part.condition, guidance, weighed.asked)
+            weights.append(weighed.weights)
+            apart.append(mixed.disagreement)
+            return mixed.velocity
+
+        x_0 = solver.integrate(velocity, noise, how.steps, solver.SOLVERS[how.solver](), report, how.shift)
+        return Samples(x_0, torch.stack(weights), torch.stack(apart), tuple(times), strategy, None)
+
+    def _jump(
+        self, noise: Tensor, condition: Condition, how: SampleConfig, report: Callable[[int], None] | None
+    ) -> Samples:
+        """Sample by the steps of a flow map."""
+        ensemble = self.ensemble
+        expert = ensemble.experts[0]
+
+        def average(x_t: Tensor, t: Tensor, r: Tensor) -> Tensor:
+            return expert(x_t, t, condition, r).to(x_t.dtype)
+
+        x_0 = solver.integrate(average, noise, how.steps, solver.jump, report, how.shift)
+        times = tuple(solver.times(how.steps, how.shift)[:-1])
+        size = len(times), len(noise)
+        sure = torch.ones(*size, 1, device=ensemble.device)
+        return Samples(x_0, sure, torch.zeros(size, device=ensemble.device), times, "ancestral", None)
+
+
+def _with_next(parts: Iterator[Part]) -> Iterator[tuple[Part, Part | None]]:
+    """Every part, with the one that comes after it."""
+    ahead, parts = itertools.tee(parts)
+    next(ahead, None)
+    return itertools.zip_longest(parts, ahead)
+
+
+def _share_of(
+    progress: Progress | None, done: int, size: int, asked: Request
+) -> Callable[[int], None] | None:
+    if progress is None:
+        return None
+    return lambda step: progress(done + size * step // asked.settings.steps, asked.num)

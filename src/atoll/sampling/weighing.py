@@ -1,0 +1,86 @@
+"""The weights of the experts along the way of one batch, and whom they send which rows."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from atoll.flow import draws, mixture
+from atoll.models import conditions
+from atoll.sampling import routing, strategies
+from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.grouping import Group, everyone, groups
+from atoll.sampling.parts import Part
+from atoll.sampling.request import Request
+
+
+class Weighed(NamedTuple):
+    """Weights of one step, and who is asked about which rows by them."""
+
+    weights: Float[Tensor, "batch experts"]
+    asked: list[Group]
+
+
+Weigh = Callable[[Tensor, Tensor, float], Weighed]
+"""Weights from x_t and t, which is told as a number as well; for one batch, from 1 to 0."""
+
+
+def weigher(ensemble: Ensemble, request: Request, strategy: str, part: Part) -> Weigh:
+    """How a batch weighs the experts: once and for all, or by the router as the strategy says."""
+    if part.expert is not None:
+        return _fixed(ensemble, part.expert, len(part.indices), request.settings.batch)
+    return _routed(ensemble, request, strategy, part)
+
+
+def _fixed(ensemble: Ensemble, expert: int, size: int, most: int) -> Weigh:
+    """All weight on one expert at every step: nothing is left to find out on the way."""
+    experts = torch.full((size,), expert, device=ensemble.device)
+    known = Weighed(mixture.one_hot(experts, len(ensemble.experts)), everyone(expert, size, most))
+    return lambda x_t, t, now: known
+
+
+def _routed(ensemble: Ensemble, request: Request, strategy: str, part: Part) -> Weigh:
+    """Weights by the router; as long as it says the same, nothing is weighed or grouped again."""
+    how = request.settings
+    choose, steps = strategies.by_name(strategy), itertools.count()
+    posterior = routing.in_band(
+        _in_batches(ensemble, part, how.batch), ensemble.band if how.band else routing.Band()
+    )
+    rows = torch.arange(len(part.indices), device=ensemble.device)
+    drawn = strategy.startswith(("sample", "nucleus"))
+    last: tuple[Tensor, Weighed] | None = None
+
+    def weigh(x_t: Tensor, t: Tensor, now: float) -> Weighed:
+        nonlocal last
+        purpose = f"strategy/{next(steps)}"
+        p = posterior(x_t, t, rows, now)
+        if last is None or last[0] is not p or drawn:
+            uniform = partial(_uniform, how.seed, part.indices, purpose, ensemble.device)
+            weights = choose(request.served(p), uniform)
+            last = p, Weighed(weights, groups(weights, how.batch))
+        return last[1]
+
+    return weigh
+
+
+def _in_batches(ensemble: Ensemble, part: Part, most: int) -> routing.Posterior:
+    """The posterior of some rows of a part, at most so many at once."""
+
+    def posterior(x_t: Tensor, t: Tensor, rows: Tensor) -> Tensor:
+        told = [conditions.take(part.condition, some) for some in torch.split(rows, most)]
+        split = zip(torch.split(x_t, most), torch.split(t, most), told, strict=True)
+        return torch.cat([ensemble.posterior(*some) for some in split])
+
+    return posterior
+
+
+def _uniform(
+    seed: int, indices: Sequence[int], purpose: str, device: torch.device, number: int
+) -> Float[Tensor, "batch number"]:
+    """Uniform numbers that depend on (seed, index) and the step alone."""
+    columns = [draws.sample_uniform(seed, indices, f"{purpose}/{n}") for n in range(number)]
+    return torch.stack(columns, dim=1).to(device)

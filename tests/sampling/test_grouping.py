@@ -1,0 +1,23 @@
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atoll.sampling.grouping import Group, everyone, groups
+
+
+@given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 5), st.integers(1, 6))
+def test_every_weight_is_asked_for_once_and_nothing_else(seed, rows, experts, most):
+    g = torch.Generator().manual_seed(seed)
+    weights = torch.rand(rows, experts, generator=g) * (torch.rand(rows, experts, generator=g) < 0.5)
+    asked = [
+        (group.expert, row)
+        for group in groups(weights, most)
+        for row in torch.arange(rows)[group.rows].tolist()
+    ]
+    assert sorted(asked) == sorted((k, row) for row, k in weights.nonzero().tolist())
+    assert all(len(torch.arange(rows)[group.rows]) <= most for group in groups(weights, most))
+
+
+def test_an_expert_of_all_rows_is_asked_about_the_batch_as_it_is():
+    assert groups(torch.tensor([[0.0, 1.0], [0.0, 1.0]])) == [Group(1, slice(None))]
+    assert everyone(3, 5, 2) == [Group(3, slice(0, 2)), Group(3, slice(2, 4)), Group(3, slice(4, 5))]
