@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -6,6 +8,7 @@ from atoll.data.store import Reader
 from atoll.errors import ConfigError, StaleError
 from atoll.flow import draws
 from atoll.runs import read_json
+from atoll.sampling import building
 from atoll.train import drawn, jobs
 
 
@@ -54,6 +57,7 @@ def test_classes_come_as_often_as_in_the_cluster(prepared):
 
 def test_without_prompts_there_is_nothing_to_draw(taught, monkeypatch):
     run = taught()
-    monkeypatch.setattr(drawn, "_lone", lambda expert: type("Told", (), {"classes": 0, "text": 8})())
+    told = SimpleNamespace(classes=0, text=8)
+    monkeypatch.setattr(building, "lone", lambda expert, device: told)
     with pytest.raises(ConfigError, match=r"sample\.prompts"):
         drawn.draw(run, 0, 10)

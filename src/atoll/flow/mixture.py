@@ -64,7 +64,7 @@ def _added(total: Tensor | None, size: int, rows: Rows, part: Tensor) -> Tensor:
 
 
 def of_everyone(velocities: Float[Tensor, "experts batch *sample"]) -> list[Answer]:
-    """The answers of experts that were all asked about everything."""
+    """The answers of experts that were all asked about everything: every v_k(x_t) (DDM eq. 5)."""
     return [Answer(expert, slice(None), v) for expert, v in enumerate(velocities)]
 
 

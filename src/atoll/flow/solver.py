@@ -26,7 +26,11 @@ def times(steps: int, shift: float = 1.0) -> list[float]:
 
 
 def asked(solver: str, steps: int, shift: float = 1.0) -> list[float]:
-    """The times at which a solver asks for the velocity, in order: known before, without asking a tensor."""
+    """The times at which a solver asks for the velocity, in order, before it does.
+
+    Heun's method asks at both ends of a step but for t = 0 (Karras et al. 2022, alg. 1), the others at its
+    start.
+    """
     grid = times(steps, shift)
     if solver != "heun":
         return grid[:-1]
