@@ -73,7 +73,7 @@ def _run(
         mirror = courier.collect(opened)
     out = opened.path / "samples"
     with bar(as_json) as progress:
-        written = sample.sample(opened, out, progress=named(progress, "sampling steps"))
+        written = sample.sample(opened, out, progress=named(progress, "samples"))
     page = report.write_report(opened, out)
     opened.event("finished", report=str(page))
     if remote:
