@@ -18,6 +18,7 @@ from torch import Tensor
 import atoll
 from atoll.config import EncodeConfig
 from atoll.data import features, store
+from atoll.runs.records import SampleFormat
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.sample import open_run
 
@@ -108,7 +109,7 @@ def looking(images: NDArray[np.uint8], name: str) -> Any:
 
 def nearest(
     ensemble: Ensemble,
-    contents: dict[str, Any],
+    contents: SampleFormat,
     look: Any,
     seed: int,
     prompts: list[str] | None,

@@ -8,6 +8,7 @@ from PIL import Image
 
 from atoll.config import SampleConfig
 from atoll.errors import AtollError
+from atoll.runs.records import SampleFormat
 from atoll.sampling import gallery
 from atoll.sampling.ensemble import Samples
 from atoll.sampling.provenance import PALETTE
@@ -25,7 +26,7 @@ def test_the_grid_shows_every_picture_and_its_maker():
 
 
 def writer(tmp_path: Path, num: int) -> gallery.Writer:
-    contents = {"kind": "image", "dtype": "uint8", "mean": [127.5] * 3, "std": [127.5] * 3}
+    contents = SampleFormat(kind="image", dtype="uint8", mean=(127.5,) * 3, std=(127.5,) * 3)
     how = SampleConfig(num=num, seed=7, steps=9, guidance=2.0)
     return gallery.Writer(tmp_path, contents, how, [{"prompt": f"äpfel {i}"} for i in range(num)])
 

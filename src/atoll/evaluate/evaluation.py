@@ -52,7 +52,7 @@ def evaluate(run: Run, progress: Progress | None = None) -> dict[str, Any]:
 def _monolith(folder: Path, judge: Judge, settings: Mapping[str, Any]) -> Tensor:
     """What the monolith makes of the same noise, asked for the same."""
     other = load_ensemble(folder)
-    shape = tuple(judge.real.contents["shape"])
+    shape = judge.real.contents.shape
     if len(other.experts) != 1 or other.shape != shape:
         raise ConfigError(f"evaluate.monolith '{folder}' is not a run of one cluster with samples of {shape}")
     asked = judge.conditions(judge.how.num)

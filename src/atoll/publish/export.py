@@ -16,7 +16,8 @@ from atoll.config import RunConfig
 from atoll.data import borrowed
 from atoll.errors import AtollError, ConfigError
 from atoll.models import checkpoint
-from atoll.runs import DONE, RESOLVED, Run, Stage, file_digest, read_lines, write_json
+from atoll.runs import RESOLVED, Run, Stage, file_digest, read_lines, write_json
+from atoll.runs.records import PartitionContents, StageRecord
 from atoll.sampling.sample import ENSEMBLE, HUB, INDEX, load_ensemble, model_name
 from atoll.sampling.sample import sample as draw
 
@@ -125,15 +126,20 @@ def _write_ensemble(run: Run, folder: Path) -> None:
         _copy_network(run.expert(k), folder / "experts" / f"{k:02d}")
     if run.router.done:
         _copy_network(run.router, folder / "router")
-    contents = run.partition.contents
-    about = contents.get("text")
-    if about is not None:
-        contents["text"] = {**about, "model": _borrow(run, about["model"], folder, "text")}
-    if contents.get("autoencoder") is not None:
-        contents["autoencoder"] = _borrow(run, contents["autoencoder"], folder, "autoencoder")
-    record = {"made_from": {}, "files": {}, "contents": contents}
-    write_json(folder / "partition" / DONE, record)
+    Stage(folder / "partition").write(StageRecord.of({}, {}, _borrowing(run, folder)))
     write_json(folder / RESOLVED, public(run.config).model_dump(mode="json"))
+
+
+def _borrowing(run: Run, folder: Path) -> PartitionContents:
+    """What is known of the samples, with the models that they need in the folder."""
+    contents = run.partition.contents
+    if contents.text is not None:
+        text = contents.text.model_copy(update={"model": _borrow(run, contents.text.model, folder, "text")})
+        contents = contents.model_copy(update={"text": text})
+    if contents.autoencoder is not None:
+        taken = _borrow(run, contents.autoencoder, folder, "autoencoder")
+        contents = contents.model_copy(update={"autoencoder": taken})
+    return contents
 
 
 def _copy_network(stage: Stage, folder: Path) -> None:
@@ -141,9 +147,8 @@ def _copy_network(stage: Stage, folder: Path) -> None:
     folder.mkdir(parents=True)
     for name in (checkpoint.WEIGHTS, checkpoint.CONFIG):
         shutil.copyfile(stage.verify(name), folder / name)
-    record = {**stage.record, "made_from": {}}
-    record["files"] = {name: file_digest(folder / name) for name in (checkpoint.WEIGHTS, checkpoint.CONFIG)}
-    write_json(folder / DONE, record)
+    files = {name: file_digest(folder / name) for name in (checkpoint.WEIGHTS, checkpoint.CONFIG)}
+    Stage(folder).write(StageRecord.of({}, files, stage.contents))
 
 
 def _borrow(run: Run, name: str, folder: Path, kind: str) -> str:
@@ -177,9 +182,9 @@ def _public_name(name: str | None) -> str | None:
 def card(run: Run, licence: str, drawn: dict[str, Any]) -> str:
     """The model card: what it is, how to use it, how it was trained, and what is not known about it."""
     config, contents = public(run.config), run.partition.contents
-    sizes: list[int] = contents["sizes"]
+    sizes = contents.sizes
     kind = config.condition.kind
-    images = contents["kind"] == "image"
+    images = contents.kind == "image"
     task = "text-to-image" if kind == "text" else "unconditional-image-generation"
     text = Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8")
     template = jinja2.Environment(
@@ -191,7 +196,7 @@ def card(run: Run, licence: str, drawn: dict[str, Any]) -> str:
         licence=licence,
         task=task if images else None,
         prompt=(drawn.get("prompt") or ["a prompt"])[0] if kind == "text" else None,
-        label=contents["class_names"][0] if kind == "class" and contents["class_names"] else None,
+        label=contents.class_names[0] if kind == "class" and contents.class_names else None,
         experts=[
             {"index": k, "rows": rows, "share": rows / sum(sizes), "loss": _last_loss(run.expert(k).path)}
             for k, rows in enumerate(sizes)
@@ -199,7 +204,7 @@ def card(run: Run, licence: str, drawn: dict[str, Any]) -> str:
         router=_last_loss(run.router.path) if run.router.done else None,
         rows=sum(sizes),
         parameters=_parameters(run),
-        taught_by=run.expert(0).contents.get("taught_by", 0),
+        taught_by=getattr(run.expert(0).contents, "taught_by", 0),
         num=len(drawn["experts"]),
         version=atoll.__version__,
     )

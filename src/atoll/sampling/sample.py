@@ -17,6 +17,7 @@ from atoll.models import checkpoint
 from atoll.models.conditions import TextCondition
 from atoll.models.expert import as_expert
 from atoll.runs import RESOLVED, Run, Stage
+from atoll.runs.records import PartitionContents, RouterContents, SampleFormat
 from atoll.sampling import routing
 from atoll.sampling.ensemble import Ensemble, Progress, sampling_settings
 from atoll.sampling.gallery import Writer
@@ -54,8 +55,8 @@ def load_ensemble(path: Path, device: str | None = None, **settings: Any) -> Ens
     blueprint = checkpoint.read_blueprint(run.expert(serving[0]).path / checkpoint.CONFIG)
     stages = [run.expert(index) for index in range(run.config.partition.clusters)]
     contents = run.partition.contents
-    priors = torch.tensor(contents["priors"], device=where)
-    counts = contents.get("labels") if blueprint.classes else None
+    priors = torch.tensor(contents.priors, device=where)
+    counts = contents.labels if blueprint.classes else None
     return Ensemble(
         experts=Roster(
             [partial(_expert, stage, where) for stage in stages],
@@ -80,7 +81,7 @@ def student_folder(run: Run, model: str) -> Path:
     stage = run.student if model == "student" else run.few_step
     if not stage.done:
         raise RunError(f"{stage.path} is not trained yet; run `atoll student` on its recipe first")
-    teacher = stage.record["made_from"].get("student")
+    teacher = stage.record.made_from.get("student")
     if teacher is not None and run.student.done and teacher != run.student.digest:
         raise RunError(
             f"{stage.path} was made from an earlier student; run `atoll student` again, or delete it"
@@ -128,9 +129,9 @@ def _download(name: str) -> Path:
 def vocabulary(run: Run, device: str = "auto") -> Vocabulary:
     """What names of classes and prompts mean in this run."""
     contents = run.partition.contents
-    about = contents.get("text")
-    encode = None if about is None else _encoder(run, about["model"], about["tokens"], device)
-    return Vocabulary(tuple(contents["class_names"]), encode)
+    about = contents.text
+    encode = None if about is None else _encoder(run, about.model, about.tokens, device)
+    return Vocabulary(contents.class_names, encode)
 
 
 def _encoder(run: Run, name: str, tokens: int, device: str) -> Encode:
@@ -180,9 +181,9 @@ def _expert(stage: Stage, device: torch.device) -> torch.nn.Module:
     return as_expert(network, blueprint.objective)
 
 
-def _band(router: Stage) -> routing.Band:
+def _band(router: Stage[RouterContents]) -> routing.Band:
     """The router's band, if it was measured."""
-    found = router.contents.get("band") if router.done else None
+    found = router.contents.band if router.done else None
     return routing.Band(*found) if found else routing.Band()
 
 
@@ -192,12 +193,12 @@ def is_expert(path: Path) -> bool:
     return here == [True, True, False]
 
 
-def contents_of(run: Run) -> dict[str, Any]:
+def contents_of(run: Run) -> PartitionContents:
     """What is known of a run's samples, with its autoencoder where it is now."""
     contents = run.partition.contents
-    if contents.get("autoencoder") is not None:
-        contents["autoencoder"] = model_name(run, contents["autoencoder"])
-    return contents
+    if contents.autoencoder is None:
+        return contents
+    return contents.model_copy(update={"autoencoder": model_name(run, contents.autoencoder)})
 
 
 def _network(stage: Stage, device: torch.device) -> tuple[torch.nn.Module, checkpoint.Blueprint]:
@@ -234,12 +235,12 @@ def sample_expert(
     """Sample a lone expert; it does not know what its values mean, so they are written as they are."""
     ensemble = load_ensemble(folder)
     ensemble.defaults = sampling_settings(ensemble.defaults, **settings)
-    return _sample_to(ensemble, {"kind": "unknown"}, out, label, None, progress)
+    return _sample_to(ensemble, None, out, label, None, progress)
 
 
 def _sample_to(
     ensemble: Ensemble,
-    contents: Mapping[str, Any],
+    contents: SampleFormat | None,
     out: Path,
     label: Asked | None,
     prompt: Prompts | None,
