@@ -31,6 +31,7 @@ from atoll.data.rules import PIXEL_DIMENSIONS, FeatureRule
 from atoll.data.samples import Sample
 from atoll.data.sources import EMBEDDED
 from atoll.runs import Run
+from atoll.runs.records import DataContents
 from benchmarks._memory import peak_memory
 
 ROWS, WIDTH, CENTRES, ITERATIONS = 200_000, 384, 1024, 10
@@ -197,19 +198,11 @@ def write_synthetic(run: Run, rows: int) -> None:
                 for index, sample in enumerate(samples):
                     sample.number(number * PART + start + index)
                 writer.add(Encoded(samples, values, features[start : start + 5000]))
-        parts.append([path.name, PART])
-    contents = {
-        **{
-            "kind": "image",
-            "shape": [1, 1, 1],
-            "dtype": "uint8",
-            "mean": [127.5],
-            "std": [127.5],
-            "group": 500,
-        },
-        **{"rows": rows, "bytes": rows, "parts": parts, "class_names": [], "features": "synthetic"},
-        **{"text": None, "autoencoder": None, "preview": None},
-    }
+        parts.append((path.name, PART))
+    contents = DataContents(
+        **{"kind": "image", "shape": (1, 1, 1), "dtype": "uint8", "mean": (127.5,), "std": (127.5,)},
+        **{"group": 500, "rows": rows, "bytes": rows, "parts": tuple(parts), "features": "synthetic"},
+    )
     names = [name for name, _ in parts]
     files = [*names, *(features_path(Path(name)).name for name in names)]
     run.data.finish({"synthetic": rows}, files, contents)
@@ -226,7 +219,7 @@ def stream(folder: str) -> None:
     """What the child process does: partition one folder, and say how long and how much memory it took."""
     run = Run(Path(folder), RunConfig(name="synthetic"))
     with stopwatch() as spent:
-        sizes = partition(run).contents["sizes"]
+        sizes = partition(run).contents.sizes
     peak = peak_memory()
     print(json.dumps({**spent, "peak bytes": peak, "sizes": sizes}))
 

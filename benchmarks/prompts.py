@@ -18,6 +18,7 @@ from torch import Tensor
 import atoll
 from atoll.config import EncodeConfig
 from atoll.data import features, store
+from atoll.runs.records import SampleFormat
 from atoll.sampling.opening import open_run
 from atoll.sampling.sampler import Sampler
 
@@ -108,7 +109,7 @@ def looking(images: NDArray[np.uint8], name: str) -> Any:
 
 def nearest(
     ensemble: Sampler,
-    contents: dict[str, Any],
+    contents: SampleFormat,
     look: Any,
     seed: int,
     prompts: list[str] | None,

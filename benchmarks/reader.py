@@ -19,6 +19,7 @@ from atoll.data.encode import prepare
 from atoll.data.partition import partition
 from atoll.data.store import MEMORY, Batch, Reader, group_rows, write_cluster_file
 from atoll.runs import Run
+from atoll.runs.records import ClusterContents
 from atoll.train import jobs
 
 SHAPE = (4, 32, 32)
@@ -72,18 +73,11 @@ def write_latents(run: Run) -> None:
         )
         write_cluster_file(stage.path / f"part-{number:05d}.parquet", table, group)
         parts.append((f"part-{number:05d}.parquet", FILE))
-    contents = {
-        **{"cluster": 0, "clusters": 1, "rows": ROWS, "prior": 1.0, "priors": [1.0], "bytes": ROWS * width},
-        **{"shape": list(SHAPE), "kind": "latent", "dtype": "float16", "mean": [0.0] * 4, "std": [1.0] * 4},
-        **{
-            "classes": 0,
-            "class_names": [],
-            "group": group,
-            "parts": parts,
-            "text": None,
-            "autoencoder": None,
-        },
-    }
+    contents = ClusterContents(
+        **{"cluster": 0, "clusters": 1, "rows": ROWS, "prior": 1.0, "priors": (1.0,), "bytes": ROWS * width},
+        **{"shape": SHAPE, "kind": "latent", "dtype": "float16", "mean": (0.0,) * 4, "std": (1.0,) * 4},
+        **{"classes": 0, "group": group, "parts": tuple(parts)},
+    )
     stage.finish({}, [name for name, _ in parts], contents)
 
 

@@ -64,7 +64,7 @@ class Machines:
 
 
 def files_of(run):
-    return [run.expert(k).record["files"] for k in range(3)] + [run.router.record["files"]]
+    return [run.expert(k).record.files for k in range(3)] + [run.router.record.files]
 
 
 def events(run):

@@ -9,6 +9,7 @@ import torch
 from atoll.config import NetworkConfig, RunConfig
 from atoll.models import checkpoint
 from atoll.runs import Run, Stage, write_json
+from atoll.runs.records import Contents, ExpertContents, PartitionContents, RouterContents, TextFormat
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "green", "apple", "cat"]
 NETWORK = NetworkConfig(width=16, depth=1, heads=2, patch=(4, 4))
@@ -60,25 +61,24 @@ def served(folder: Path, kind: str = "none", text: Path | None = None, **sample:
     )
     run = Run(folder, config)
     write_json(folder / "resolved.json", config.model_dump(mode="json"))
-    contents = {
-        "kind": "image",
-        "shape": [3, 8, 8],
-        "dtype": "uint8",
-        "mean": [127.5] * 3,
-        "std": [127.5] * 3,
-        "class_names": ["boot", "shirt", "bag"] if kind == "class" else [],
-        "features": "pixels",
-        "text": None if text is None else {"model": str(text), "tokens": 6, "width": 8},
-        "autoencoder": None,
-        "preview": None,
-        "classes": 3 if kind == "class" else 0,
-        "clusters": 2,
-        "sizes": [30, 10],
-        "priors": [0.75, 0.25],
-        "rows": 40,
-    }
-    if kind == "class":
-        contents["labels"] = [[12, 18, 0], [4, 0, 6]]
+    contents = PartitionContents(
+        kind="image",
+        shape=(3, 8, 8),
+        dtype="uint8",
+        mean=(127.5,) * 3,
+        std=(127.5,) * 3,
+        group=500,
+        class_names=("boot", "shirt", "bag") if kind == "class" else (),
+        method="features",
+        features="pixels",
+        text=None if text is None else TextFormat(model=str(text), tokens=6, width=8),
+        classes=3 if kind == "class" else 0,
+        clusters=2,
+        sizes=(30, 10),
+        priors=(0.75, 0.25),
+        rows=40,
+        labels=((12, 18, 0), (4, 0, 6)) if kind == "class" else None,
+    )
     finish(run.partition, contents)
     for k in range(2):
         network(run.expert(k), kind, "expert", seed=k)
@@ -87,7 +87,7 @@ def served(folder: Path, kind: str = "none", text: Path | None = None, **sample:
     return run
 
 
-def finish(stage: Stage, contents: dict[str, Any], files: tuple[str, ...] = ()) -> None:
+def finish(stage: Stage, contents: Contents, files: tuple[str, ...] = ()) -> None:
     stage.path.mkdir(parents=True, exist_ok=True)
     stage.finish({}, list(files), contents)
 
@@ -112,7 +112,8 @@ def network(stage: Stage, kind: str, role: str, seed: int) -> None:
     stage.path.mkdir(parents=True, exist_ok=True)
     checkpoint.write_tensors(stage.path / checkpoint.WEIGHTS, tensors)
     write_json(stage.path / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
-    finish(stage, {"steps": 1, "rows": 20}, (checkpoint.WEIGHTS, checkpoint.CONFIG))
+    kinds = {"expert": ExpertContents, "router": RouterContents}
+    finish(stage, kinds[role](steps=1, rows=20), (checkpoint.WEIGHTS, checkpoint.CONFIG))
 
 
 def same(left: Any, right: Any) -> bool:

@@ -86,7 +86,7 @@ def test_killed_and_resumed_is_uninterrupted_bit_for_bit(prepared, tiny, tmp_pat
     (left_step, left), (right_step, right) = state(whole.expert(1).path), state(broken.expert(1).path)
     assert left_step == right_step == 400
     assert [key for key in left if not torch.equal(left[key], right[key])] == []
-    assert whole.expert(1).record["files"] == broken.expert(1).record["files"]
+    assert whole.expert(1).record.files == broken.expert(1).record.files
 
 
 def test_stopping_a_run_saves_and_asks_to_be_run_again(tiny, tmp_path):

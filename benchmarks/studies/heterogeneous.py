@@ -129,8 +129,8 @@ def measure(on: Ground, x: Tensor, expert: Tensor) -> dict[str, float]:
 
 def study(on: Ground, seed: int, weighting: str, size: dict[str, int]) -> dict[str, Any]:
     velocity, noise = train(on, seed, weighting, size)
-    priors = torch.tensor(on.base.partition.contents["priors"])
-    shape = tuple(on.base.cluster(0).contents["shape"])
+    priors = torch.tensor(on.base.partition.contents.priors)
+    shape = tuple(on.base.cluster(0).contents.shape)
     router = Decided(network(velocity.router.path))
 
     def draw(mix: frozenset[int], conversion: str, strategy: str, num: int) -> dict[str, Tensor]:

@@ -42,15 +42,15 @@ def test_samples_come_to_rest_in_parts(tmp_path: Path, make_run: MakeRun) -> Non
     run = make_run(tmp_path / "set.npz", data={"part": 4})
     heard: list[tuple[str, int, int]] = []
     contents = prepare(run, progress=lambda *said: heard.append(said)).contents
-    assert contents["parts"] == [
-        ["part-00000-000.parquet", 4],
-        ["part-00001-000.parquet", 4],
-        ["part-00002-000.parquet", 2],
-    ]
-    assert (contents["kind"], contents["shape"], contents["dtype"]) == ("image", [3, 8, 8], "uint8")
-    assert contents["class_names"] == ["0", "1", "2"]
-    assert (contents["rows"], contents["bytes"], contents["duplicates"]) == (10, 10 * 192, 0)
-    tables = [pq.read_table(run.data.path / name) for name, _ in contents["parts"]]
+    assert contents.parts == (
+        ("part-00000-000.parquet", 4),
+        ("part-00001-000.parquet", 4),
+        ("part-00002-000.parquet", 2),
+    )
+    assert (contents.kind, contents.shape, contents.dtype) == ("image", (3, 8, 8), "uint8")
+    assert contents.class_names == ("0", "1", "2")
+    assert (contents.rows, contents.bytes, contents.duplicates) == (10, 10 * 192, 0)
+    tables = [pq.read_table(run.data.path / name) for name, _ in contents.parts]
     raw = b"".join(cell for table in tables for cell in table["sample"].to_pylist())
     np.testing.assert_array_equal(
         np.frombuffer(raw, np.uint8).reshape(10, 3, 8, 8), images.transpose(0, 3, 1, 2)
@@ -84,7 +84,7 @@ def test_a_second_call_does_nothing_and_other_settings_are_told(make_run: MakeRu
     with pytest.raises(StaleError, match="made with other data; add --start-over"):
         prepare(make_run(path, data={"channels": 1}))
     prepare(make_run(path, data={"channels": 1}), start_over=True)
-    assert run.data.contents["shape"] == [1, 8, 8]
+    assert run.data.contents.shape == (1, 8, 8)
 
 
 def test_a_changed_source_is_told(make_run: MakeRun, npz: Any) -> None:
@@ -98,7 +98,7 @@ def test_a_changed_source_is_told(make_run: MakeRun, npz: Any) -> None:
 def test_broken_samples_are_counted_and_named(tmp_path: Path, make_run: MakeRun) -> None:
     run = make_run(folder_of_images(tmp_path / "images", 20, broken=2), data={"max_skipped": 0.1, "part": 7})
     contents = prepare(run).contents
-    assert (contents["rows"], contents["skipped"]) == (18, 2)
+    assert (contents.rows, contents.skipped) == (18, 2)
     lines = [json.loads(line) for line in (run.data.path / "skipped.jsonl").read_text().splitlines()]
     assert [line["name"] for line in lines] == ["000.png", "001.png"]
 
@@ -112,7 +112,7 @@ def test_too_many_broken_samples_stop_and_what_is_finished_stays(tmp_path: Path,
         prepare(run)
     written = {path: path.stat().st_mtime_ns for path in run.data.path.glob("part-*")}
     assert len(written) == 1
-    assert prepare(make_run(folder, data={"max_skipped": 0.2, **settings})).contents["rows"] == 17
+    assert prepare(make_run(folder, data={"max_skipped": 0.2, **settings})).contents.rows == 17
     assert {path: path.stat().st_mtime_ns for path in written} == written
 
 
@@ -126,7 +126,7 @@ def test_after_a_repair_only_the_repaired_piece_is_read_again(tmp_path: Path, ma
     written = {path: path.stat().st_mtime_ns for path in sorted(run.data.path.glob("part-*"))}
     assert len(written) == 3
     (folder / "016.png").write_bytes(good)
-    assert prepare(run).contents["rows"] == 20
+    assert prepare(run).contents.rows == 20
     changed = [path.name for path, time in written.items() if path.stat().st_mtime_ns != time]
     assert changed == ["part-00002-000.parquet"]
     whole = make_run(folder, data={"part": 7, "max_skipped": 0.0}, name="whole")
@@ -158,7 +158,7 @@ def test_samples_of_different_sizes_are_told(tmp_path: Path, make_run: MakeRun, 
         part == 2
     )  # where a part was finished, it stays until it is thrown away
     changed = make_run(tmp_path / "images", data={"size": 8, "part": part})
-    assert prepare(changed, start_over=part == 2).contents["rows"] == 3
+    assert prepare(changed, start_over=part == 2).contents.rows == 3
 
 
 @pytest.mark.parametrize(("what", "rows"), [("keep", 12), ("drop", 8)])
@@ -168,21 +168,21 @@ def test_duplicates_are_found_and_dropped_when_asked(
     images = pixels(8)
     run = make_run(npz(images=np.concatenate([images, images[:4]])), data={"duplicates": what, "part": 5})
     contents = prepare(run).contents
-    assert (contents["duplicates"], contents["rows"]) == (4, rows)
+    assert (contents.duplicates, contents.rows) == (4, rows)
 
 
 def test_series_are_standardised_by_stored_statistics(tmp_path: Path, make_run: MakeRun) -> None:
     series = np.random.default_rng(0).normal([[[5.0], [-3.0]]], [[[2.0], [0.5]]], (50, 2, 30))
     np.savez(tmp_path / "s.npz", x=series.astype(np.float32))
     contents = prepare(make_run(tmp_path / "s.npz", data={"part": 7})).contents
-    assert (contents["kind"], contents["shape"], contents["dtype"]) == ("series", [2, 30], "float32")
-    assert contents["mean"] == pytest.approx(series.mean(axis=(0, 2)), rel=1e-6)
-    assert contents["std"] == pytest.approx(series.std(axis=(0, 2)), rel=1e-5)
+    assert (contents.kind, contents.shape, contents.dtype) == ("series", (2, 30), "float32")
+    assert contents.mean == pytest.approx(series.mean(axis=(0, 2)), rel=1e-6)
+    assert contents.std == pytest.approx(series.std(axis=(0, 2)), rel=1e-5)
 
 
 def test_a_constant_channel_is_left_unscaled() -> None:
     facts = Facts(sums=[30.0], squares=[90.0], values_per_channel=10)
-    assert statistics([facts], 1) == {"mean": [3.0], "std": [1.0]}
+    assert statistics([facts], 1) == ([3.0], [1.0])
 
 
 def test_a_full_disk_is_told_and_what_is_whole_is_kept(
@@ -207,7 +207,7 @@ def test_a_full_disk_is_told_and_what_is_whole_is_kept(
         "pieces.json",
         "started.json",
     ]
-    assert prepare(run).contents["rows"] == 12
+    assert prepare(run).contents.rows == 12
 
 
 def test_two_processes_do_not_write_the_same_stage(make_run: MakeRun, npz: Any) -> None:

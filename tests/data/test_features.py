@@ -141,7 +141,7 @@ def test_features_by_a_model_partition_a_run(dinov2: Path, make_run: MakeRun, tm
     prepare(run)
     rested = np.load(run.data.path / "features-00000-000.npy", allow_pickle=False)
     assert (rested.shape, rested.dtype) == ((16, 24), np.float16)
-    assert sum(partition(run).contents["sizes"]) == 30
+    assert sum(partition(run).contents.sizes) == 30
     assert not (run.partition.path / "projection.npy").exists()  # a model's features are taken as they are
 
 
@@ -181,4 +181,4 @@ def test_efficientnet_comes_by_the_same_door(make_run: MakeRun, tmp_path: Path) 
         partition={"clusters": 5},
     )
     prepare(run)
-    assert partition(run).contents["nmi"] > 0.3
+    assert partition(run).contents.nmi > 0.3

@@ -11,6 +11,7 @@ from atoll.data.latents import Autoencoder, decode_samples, split_subfolder
 from atoll.data.partition import partition
 from atoll.data.store import Reader, to_pixels
 from atoll.errors import DataError
+from atoll.runs.records import SampleFormat
 from tests.data.conftest import SHARED, MakeRun, needs, pixels
 from tests.pretend_gpu import pretended_gpu
 
@@ -82,7 +83,7 @@ def test_latents_at_rest_are_standardised_and_decoded_again(
     run = make_run(tmp_path / "set.npz", data={"part": 16}, encode={"autoencoder": str(tiny_kl), "batch": 8})
     prepare(run)
     contents = partition(run).contents
-    assert (contents["kind"], contents["shape"], contents["dtype"]) == ("latent", [4, 8, 8], "float16")
+    assert (contents.kind, contents.shape, contents.dtype) == ("latent", (4, 8, 8), "float16")
     reader = Reader([run.cluster(0), run.cluster(1)], 40, seed=0)
     batches = reader.batches()
     x_0 = next(batches).x_0
@@ -101,7 +102,8 @@ def test_latents_at_rest_are_standardised_and_decoded_again(
 
 def test_pixels_are_decoded_as_they_are() -> None:
     x = torch.randn(2, 3, 4, 4)
-    assert decode_samples(x, {"autoencoder": None}) is x
+    about = SampleFormat(kind="image", dtype="uint8", mean=(127.5,) * 3, std=(127.5,) * 3)
+    assert decode_samples(x, about) is x
 
 
 @pytest.mark.parametrize(

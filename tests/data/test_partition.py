@@ -36,8 +36,8 @@ def in_clusters(run: Run) -> list[tuple[bytes, int]]:
     found = []
     for cluster in range(run.config.partition.clusters):
         stage = run.cluster(cluster)
-        assert stage.contents["cluster"] == cluster
-        for name, rows in stage.contents["parts"]:
+        assert stage.contents.cluster == cluster
+        for name, rows in stage.contents.parts:
             ids = pq.read_table(stage.path / name)["id"].to_pylist()
             assert len(ids) == rows
             assert ids == sorted(ids)  # which is as good as at random
@@ -55,20 +55,20 @@ def test_the_embedded_set_falls_into_even_clusters(tmp_path: Path) -> None:
     prepare(run)
     heard: list[tuple[str, int, int]] = []
     contents = partition(run, progress=lambda *said: heard.append(said)).contents
-    assert sum(contents["sizes"]) == contents["rows"] == 5000
-    assert max(contents["sizes"]) / min(contents["sizes"]) <= 1.5
-    assert contents["priors"] == [size / 5000 for size in contents["sizes"]]
-    assert contents["nmi"] > 0.45  # ten kinds of clothes, by pixels alone
-    assert np.array(contents["labels"]).sum() == 5000
-    assert min(contents["margins"]) > 0
+    assert sum(contents.sizes) == contents.rows == 5000
+    assert max(contents.sizes) / min(contents.sizes) <= 1.5
+    assert list(contents.priors) == [size / 5000 for size in contents.sizes]
+    assert contents.nmi > 0.45  # ten kinds of clothes, by pixels alone
+    assert np.array(contents.labels).sum() == 5000
+    assert min(contents.margins) > 0
     assert heard[-1] == ("parts gathered", 1, 1)
     everything = pq.read_table(run.data.path / "part-00000-000.parquet")["id"].to_pylist()
     assert sorted(identity for identity, _ in in_clusters(run)) == sorted(everything)
     assert dict(in_clusters(run)) == assignment(run)
     own = run.cluster(3).contents
-    assert (own["clusters"], own["rows"], own["prior"]) == (8, contents["sizes"][3], contents["priors"][3])
-    assert (own["shape"], own["kind"], own["classes"], own["class_names"][0]) == (
-        [1, 28, 28],
+    assert (own.clusters, own.rows, own.prior) == (8, contents.sizes[3], contents.priors[3])
+    assert (own.shape, own.kind, own.classes, own.class_names[0]) == (
+        (1, 28, 28),
         "image",
         10,
         "T-shirt/top",
@@ -106,9 +106,9 @@ def test_arbitrary_sizes_clusters_and_seeds(
         contents = partition(run).contents
         landed = in_clusters(run)
         assert len(landed) == len({identity for identity, _ in landed}) == count
-        assert contents["sizes"] == [sum(k == cluster for _, k in landed) for cluster in range(clusters)]
-        assert min(contents["sizes"]) > 0
-        assert sum(contents["priors"]) == pytest.approx(1)
+        assert list(contents.sizes) == [sum(k == cluster for _, k in landed) for cluster in range(clusters)]
+        assert min(contents.sizes) > 0
+        assert sum(contents.priors) == pytest.approx(1)
         assert dict(landed) == assignment(run)
         found.append(dict(landed))
         shutil.rmtree(folder)
@@ -119,7 +119,7 @@ def test_dropped_duplicates_are_in_no_cluster(make_run: MakeRun, npz: Any) -> No
     images = pixels(30)
     run = make_run(npz(images=np.concatenate([images, images[:9]])), data={"duplicates": "drop", "part": 8})
     prepare(run)
-    assert partition(run).contents["rows"] == 30
+    assert partition(run).contents.rows == 30
     assert len(in_clusters(run)) == 30
 
 
@@ -151,9 +151,7 @@ def test_units_cover_everything_once_and_come_from_all_over(
     assert [name for name, _, _ in units[0]][:2] == ["part-00000-000.parquet", "part-00003-000.parquet"]
     partition(run)
     assert len(in_clusters(run)) == 90
-    assert [name for name, _ in run.cluster(0).contents["parts"]] == [
-        f"part-0000{i}.parquet" for i in range(3)
-    ]
+    assert [name for name, _ in run.cluster(0).contents.parts] == [f"part-0000{i}.parquet" for i in range(3)]
 
 
 @pytest.mark.parametrize("stop_at", ["parts assigned", "parts gathered"])
@@ -188,8 +186,8 @@ def test_the_labels_can_be_the_clusters(make_run: MakeRun, npz: Any) -> None:
     run = make_run(npz(30, labels=np.arange(30) % 3), partition={"clusters": 3, "method": "labels"})
     prepare(run)
     contents = partition(run).contents
-    assert contents["nmi"] == pytest.approx(1)
-    assert contents["labels"] == [[10, 0, 0], [0, 10, 0], [0, 0, 10]]
+    assert contents.nmi == pytest.approx(1)
+    assert contents.labels == ((10, 0, 0), (0, 10, 0), (0, 0, 10))
 
 
 def test_labels_are_needed_to_partition_by_them(make_run: MakeRun, npz: Any) -> None:
@@ -246,7 +244,7 @@ def test_a_second_call_does_nothing_and_other_settings_are_told(make_run: MakeRu
     with pytest.raises(StaleError, match="made with other partition"):
         partition(make_run(path, partition={"clusters": 3}))
     partition(make_run(path, partition={"clusters": 3}), start_over=True)
-    assert run.partition.contents["clusters"] == 3
+    assert run.partition.contents.clusters == 3
 
 
 def test_an_empty_cluster_is_told(make_run: MakeRun, npz: Any, tmp_path: Path) -> None:
@@ -297,9 +295,9 @@ def test_series_fall_into_clusters_too(make_run: MakeRun) -> None:
     run = make_run(path, data={"layout": "last", "label_field": "character"}, partition={"clusters": 6})
     prepare(run)
     contents = partition(run).contents
-    assert contents["shape"] == [2, 64]
-    assert max(contents["sizes"]) / min(contents["sizes"]) <= 1.5
-    assert contents["nmi"] > 0.25
+    assert contents.shape == (2, 64)
+    assert max(contents.sizes) / min(contents.sizes) <= 1.5
+    assert contents.nmi > 0.25
     assert size_of(run.partition.path / "gallery-00.png") == (8 * 66 + 2, 8 * 66 + 2)
 
 
@@ -313,7 +311,7 @@ def test_the_unit_of_a_channel_does_not_matter(make_run: MakeRun, tmp_path: Path
     np.savez(tmp_path / "s.npz", x=np.stack([small, huge], axis=1).astype(np.float32), labels=kind)
     run = make_run(tmp_path / "s.npz")
     prepare(run)
-    assert partition(run).contents["nmi"] == pytest.approx(1)
+    assert partition(run).contents.nmi == pytest.approx(1)
 
 
 def test_what_done_says_is_json(make_run: MakeRun, npz: Any) -> None:

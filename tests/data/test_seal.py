@@ -47,7 +47,7 @@ def test_not_even_by_hand(run: Run) -> None:
         ):
             with pytest.raises(IsolationError):
                 attempt()
-    assert run.cluster(1).contents["cluster"] == 1
+    assert run.cluster(1).contents.cluster == 1
 
 
 def test_not_by_a_link_nor_by_a_detour(run: Run, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from atoll.data.partition import partition
 from atoll.data.store import Reader, row_digest, sealed, to_pixels, write_cluster_file
 from atoll.errors import CorruptError, DataError, IsolationError
 from atoll.runs import Run, Stage, file_digest
+from atoll.runs.records import ClusterContents
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,7 @@ def test_labels_and_clusters_belong_to_their_samples(run: Run) -> None:
 
 
 def reader_rows(stage: Stage) -> int:
-    return int(stage.contents["rows"])
+    return int(stage.contents.rows)
 
 
 def test_pixels_come_back_as_they_were(run: Run) -> None:
@@ -131,7 +132,7 @@ def test_closing_ends_the_thread_and_errors_reach_the_consumer(run: Run) -> None
 
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
 def test_one_flipped_bit_is_told_in_one_line(run: Run, tmp_path: Path, place: float) -> None:
-    path = run.cluster(2).path / run.cluster(2).contents["parts"][0][0]
+    path = run.cluster(2).path / run.cluster(2).contents.parts[0][0]
     whole = path.read_bytes()
     damaged = bytearray(whole)
     damaged[int(len(whole) * place)] ^= 1
@@ -150,13 +151,15 @@ def test_a_row_that_is_not_what_was_written_is_told(run: Run, tmp_path: Path) ->
     """The file's digest is that of the file, but one row was changed before it was taken."""
     stage = Stage(tmp_path / "cluster-00")
     stage.path.mkdir()
-    name = run.cluster(0).contents["parts"][0][0]
+    name = run.cluster(0).contents.parts[0][0]
     table = pq.read_table(run.cluster(0).path / name)
     labels = table["label"].to_pylist()
     labels[3] = (labels[3] + 1) % 5
     forged = table.set_column(table.column_names.index("label"), "label", pa.array(labels, pa.int64()))
     pq.write_table(forged, stage.path / name, row_group_size=store.GROUP)
-    contents = {**run.cluster(0).contents, "parts": [[name, table.num_rows]]}
+    contents = run.cluster(0).contents.model_copy(
+        update={"parts": ((name, table.num_rows),), "rows": table.num_rows}
+    )
     stage.finish({}, [name], contents)
     identity = table["id"][3].as_py().hex()[:12]
     batches = Reader([stage], 10, seed=0).batches()
@@ -220,7 +223,8 @@ def test_windows_hold_every_cluster_in_its_natural_share(tmp_path: Path) -> None
             }
         )
         write_cluster_file(stage.path / "part-0.parquet", table, 100)
-        contents = {
+        contents = ClusterContents(
+            **{"kind": "image", "shape": (3, 1, 1), "dtype": "uint8", "mean": (0.0,) * 3, "std": (1.0,) * 3},
             **{
                 "cluster": cluster,
                 "clusters": 3,
@@ -229,15 +233,8 @@ def test_windows_hold_every_cluster_in_its_natural_share(tmp_path: Path) -> None
                 "group": 100,
                 "classes": 0,
             },
-            **{
-                "shape": [3, 1, 1],
-                "dtype": "uint8",
-                "mean": [0.0] * 3,
-                "std": [1.0] * 3,
-                "priors": [0.6, 0.3, 0.1],
-            },
-            "parts": [["part-0.parquet", rows]],
-        }
+            **{"prior": rows / 20_000, "priors": (0.6, 0.3, 0.1), "parts": (("part-0.parquet", rows),)},
+        )
         stage.finish({}, ["part-0.parquet"], contents)
         made.append(stage)
     reader = Reader(made, 500, seed=3, memory=12_000)  # 60,000 bytes in all, two windows held
@@ -256,6 +253,6 @@ def test_windows_hold_every_cluster_in_its_natural_share(tmp_path: Path) -> None
 def test_clusters_of_different_samples_are_not_mixed(run: Run, tmp_path: Path) -> None:
     other = Stage(tmp_path / "cluster-01")
     other.path.mkdir()
-    other.finish({}, [], {**run.cluster(1).contents, "shape": [1, 4, 12]})
+    other.finish({}, [], run.cluster(1).contents.model_copy(update={"shape": (3, 4, 12)}))
     with pytest.raises(DataError, match="holds other samples than"):
         Reader([run.cluster(0), other], 10, seed=0)

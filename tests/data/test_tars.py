@@ -157,7 +157,7 @@ def test_a_tar_that_ends_early_stops_the_command(tmp_path: Path, make_run: MakeR
     with pytest.raises(DataError, match="ends early.* nobody knows; get it again, or .*max_skipped = 1"):
         prepare(make_run(tmp_path / "a.tar", data=settings))
     contents = prepare(make_run(tmp_path / "a.tar", data={**settings, "max_skipped": 1.0})).contents
-    assert (contents["rows"], contents["skipped"]) == (90, 1)
+    assert (contents.rows, contents.skipped) == (90, 1)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_an_index_says_how_many_are_missing(tmp_path: Path, make_run: MakeRun, n
     with pytest.raises(DataError, match="10 of 100 samples cannot be read"):
         prepare(make_run(tmp_path / "a.tar", data={**settings, "max_skipped": 0.09}))
     contents = prepare(make_run(tmp_path / "a.tar", data={**settings, "max_skipped": 0.1})).contents
-    assert (contents["rows"], contents["skipped"]) == (90, 10)
+    assert (contents.rows, contents.skipped) == (90, 10)
 
 
 @pytest.mark.parametrize("place", [0.3, 0.6, 0.999])

@@ -12,6 +12,7 @@ from atoll.data.partition import partition
 from atoll.data.store import Reader
 from atoll.data.text import TextEncoder, TextStates, from_rest, to_rest
 from atoll.errors import DataError
+from atoll.runs.records import TextFormat
 from tests.data.conftest import MakeRun, pixels
 from tests.pretend_gpu import pretended_gpu
 
@@ -128,7 +129,7 @@ def test_captions_reach_the_batches(encoders: dict[str, Path], make_run: MakeRun
     run = make_run(tmp_path / "set.npz", encode={"text": str(encoders["bert"]), "text_tokens": 7, "batch": 6})
     prepare(run)
     partition(run)
-    assert run.cluster(0).contents["text"] == {"model": str(encoders["bert"]), "tokens": 7, "width": 8}
+    assert run.cluster(0).contents.text == TextFormat(model=str(encoders["bert"]), tokens=7, width=8)
     reader = Reader([run.cluster(0), run.cluster(1)], 20, seed=0)
     batches = reader.batches()
     batch = next(batches)

@@ -5,10 +5,12 @@ import pytest
 import torch
 
 from atoll.data.values import draw_series, fit_preview, standardise, to_pixels, to_values
+from atoll.runs.records import SampleFormat
 
 
-def about(kind: str, dtype: str = "uint8", channels: int = 3, **more: object) -> dict[str, object]:
-    return {"kind": kind, "dtype": dtype, "mean": [127.5] * channels, "std": [127.5] * channels, **more}
+def about(kind: str, dtype: str = "uint8", channels: int = 3, **more: object) -> SampleFormat:
+    scale = (127.5,) * channels
+    return SampleFormat(kind=kind, dtype=dtype, mean=scale, std=scale, **more)
 
 
 def test_pixels_span_minus_one_to_one_and_come_back_exactly() -> None:
@@ -21,7 +23,7 @@ def test_pixels_span_minus_one_to_one_and_come_back_exactly() -> None:
 
 
 def test_channels_have_their_own_statistics() -> None:
-    contents = {"kind": "series", "mean": [1.0, -2.0], "std": [2.0, 0.5]}
+    contents = SampleFormat(kind="series", dtype="float32", mean=(1.0, -2.0), std=(2.0, 0.5))
     stored = torch.tensor([[[1.0, 3.0], [-2.0, -1.0]]])
     x = standardise(stored, contents)
     assert x.tolist() == [[[0.0, 1.0], [0.0, 2.0]]]
@@ -48,7 +50,7 @@ def test_what_is_out_of_range_is_clipped() -> None:
     ],
 )
 def test_every_kind_has_a_picture(
-    shape: tuple[int, ...], contents: dict[str, object], expected: tuple[int, ...]
+    shape: tuple[int, ...], contents: SampleFormat, expected: tuple[int, ...]
 ) -> None:
     pictures = to_pixels(torch.randn(shape, generator=torch.Generator().manual_seed(0)), contents)
     assert pictures.shape == expected

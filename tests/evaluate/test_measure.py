@@ -239,7 +239,11 @@ def test_a_run_beside_a_monolith_and_by_time(finished):
 def test_without_labels_pixels_serve(finished):
     real = reference.draw(finished, 100)
     nameless = reference.Real(
-        real.stored, [None] * 100, real.captions, {**real.contents, "class_names": []}, "nameless"
+        real.stored,
+        [None] * 100,
+        real.captions,
+        real.contents.model_copy(update={"class_names": ()}),
+        "nameless",
     )
     assert features.default_names(nameless) == ("pixels",)
     with pytest.raises(DataError, match="need labels"):

@@ -43,7 +43,7 @@ def test_every_stage_on_another_machine_is_the_run_on_one(place, _tiny_finished)
     assert "expert 1" not in err, "what another machine has finished is not trained again"
     reference, run = Run.open(_tiny_finished), place.run("d")
     assert files_of(run) == files_of(reference), "bit for bit"
-    assert run.partition.record["files"] == reference.partition.record["files"]
+    assert run.partition.record.files == reference.partition.record.files
     assert "<!doctype html>" in (run.path / "report" / "report.html").read_text()
     there = Mirror.of(run).store.names()
     assert "samples/grid.png" in there and "report/report.html" in there and "events.jsonl" in there
@@ -99,7 +99,7 @@ def test_a_machine_that_dies_loses_at_most_what_it_had_not_uploaded(place, _tiny
     here = prepared(*LONG)
     jobs.expert(here, 1)
     there = place.run("b", *LONG)
-    assert there.expert(1).record["files"] == here.expert(1).record["files"], "bit for bit"
+    assert there.expert(1).record.files == here.expert(1).record.files, "bit for bit"
     said = [line["event"] for line in events(there)]
     assert "lost" in said, "the death is named"
 
@@ -150,7 +150,7 @@ def test_students_are_distilled_wherever_there_is_room(place, _tiny_finished, ta
     place.atoll("a", "student", settings=sets)
     there = place.run("a", *sets)
     for stage in ("student", "few-step"):
-        assert there.stage(stage).record["files"] == here.stage(stage).record["files"], "bit for bit"
+        assert there.stage(stage).record.files == here.stage(stage).record.files, "bit for bit"
     images = atoll.load(download_run(f"{place.store.address}/tiny") / "few-step")
     assert torch.equal(
         images.sample(num=2, steps=1, seed=0), atoll.load(here.few_step.path).sample(num=2, steps=1, seed=0)
@@ -177,13 +177,13 @@ def test_a_stop_is_heard_while_the_store_is_away(place, _tiny_data):
 def test_start_over_replaces_what_is_there(place, _tiny_data):
     place.seed(_tiny_data)
     place.atoll("a", "expert", "0")
-    before = place.run("a").expert(0).record["made_from"]
+    before = place.run("a").expert(0).record.made_from
     other = ["expert.lr=0.5"]
     _, err = place.atoll("b", "expert", "0", settings=other, code=1)
     assert "other settings" in err and "--start-over" in err
     assert len(err.strip().splitlines()) == 1
     place.atoll("b", "expert", "0", "--start-over", settings=other)
-    assert place.run("b").expert(0).record["made_from"] != before
+    assert place.run("b").expert(0).record.made_from != before
 
 
 def one_line(err):

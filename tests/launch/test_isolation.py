@@ -76,6 +76,6 @@ def test_an_expert_without_network_is_the_expert(alone, index, store, tiny, tmp_
     )
     assert done.returncode == 0, done.stderr
     reference = Run.open(_tiny_finished)
-    assert run.expert(index).record["files"] == reference.expert(index).record["files"], "bit for bit"
+    assert run.expert(index).record.files == reference.expert(index).record.files, "bit for bit"
     assert len(store.proxy.requests) == requests
     assert [path.name for path in run.partition.path.iterdir()] == [f"cluster-{index:02d}"]

@@ -136,9 +136,9 @@ def test_a_whole_run_submitted_from_a_laptop_is_the_run_here(place, cluster):
     assert done.returncode == 0, done.stdout + done.stderr
     run, reference = place.run("driver", *settings), on_local(place, *settings)
     for stage, other in ((run.data, reference.data), (run.partition, reference.partition)):
-        assert stage.record["files"] == other.record["files"]
+        assert stage.record.files == other.record.files
     assert files_of(run) == files_of(reference), "bit for bit"
-    assert run.student.record["files"] == reference.student.record["files"]
+    assert run.student.record.files == reference.student.record.files
     assert samples_of(run) == samples_of(reference)
     assert "samples/grid.png" in Mirror.of(run).store.names()
     trained = {"atoll router", "atoll student", *(f"atoll expert {index}" for index in range(3))}
@@ -180,7 +180,7 @@ def test_a_machine_is_lost_while_its_expert_trains(place, cluster, _tiny_data, p
     assert later and min(later) > uploaded, "it went on from the last state, not from nothing"
     here = prepared(*LONG)
     jobs.expert(here, 0)
-    assert run.expert(0).record["files"] == here.expert(0).record["files"], "bit for bit"
+    assert run.expert(0).record.files == here.expert(0).record.files, "bit for bit"
     uploaded = [line["stage"] for line in events(run) if line["event"] == "uploaded"]
     assert sorted(uploaded) == ["experts/00", "experts/01", "experts/02", "router"], "each once"
 
@@ -206,7 +206,7 @@ def test_the_driver_is_killed_and_the_run_submitted_again(place, cluster, _tiny_
     assert "driver" in lost and "experts/02" in lost, "its end is named, and that of its job"
     here = prepared(*settings)
     jobs.expert(here, 2)
-    assert run.expert(2).record["files"] == here.expert(2).record["files"], "bit for bit"
+    assert run.expert(2).record.files == here.expert(2).record.files, "bit for bit"
 
 
 def test_jobs_ask_for_what_the_recipe_says_and_the_plan_counts(prepared):
@@ -217,7 +217,7 @@ def test_jobs_ask_for_what_the_recipe_says_and_the_plan_counts(prepared):
     assert without["num_gpus"] == 0
     from atoll.plan import plan
 
-    expected = plan(run.config, run.data.contents)["jobs"]["expert 0"]["memory_bytes"]["total"]
+    expected = plan(run.config, run.data.contents.facts())["jobs"]["expert 0"]["memory_bytes"]["total"]
     assert without["memory"] == int(expected) > 0
     forced = prepared("launch.resources={GPU=2}", name="forced")
     assert on_ray.resources(forced, "expert 0", {})["num_gpus"] == 2
@@ -227,7 +227,7 @@ def test_a_student_asks_for_the_larger_of_its_two_trainings(prepared):
     run = prepared("student.steps=5", "student.batch=8", "student.few={steps=4, batch=64}")
     from atoll.plan import plan
 
-    counted = plan(run.config, run.data.contents)["jobs"]
+    counted = plan(run.config, run.data.contents.facts())["jobs"]
     needed = {name: int(counted[name]["memory_bytes"]["total"]) for name in ("student", "few-step")}
     assert on_ray.resources(run, "student", {})["memory"] == needed["few-step"] > needed["student"]
 

@@ -66,7 +66,7 @@ def test_submitted_preempted_stopped_and_queued_again(prepared, tiny):
     assert driver.returncode == 0, err
     for index in (0, 1):
         jobs.expert(here, index)
-        assert run.expert(index).record["files"] == here.expert(index).record["files"], "bit for bit"
+        assert run.expert(index).record.files == here.expert(index).record.files, "bit for bit"
     for index in (0, 1):
         said = (run.path / "experts" / f"{index:02d}.log").read_text()
         assert f"expert-0{index} stopped at step" in said, "it saved ahead"

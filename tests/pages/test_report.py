@@ -38,7 +38,7 @@ def test_every_picture_is_whole(page):
 
 
 def test_it_says_what_happened(page, finished):
-    sizes = finished.partition.contents["sizes"]
+    sizes = finished.partition.contents.sizes
     for size in sizes:
         assert f"{size:,} samples" in page
     assert "expert 2" in page
@@ -48,7 +48,7 @@ def test_it_says_what_happened(page, finished):
 
 
 def test_it_says_what_strategies_cost(page, finished):
-    costs = strategy_costs(finished.config, finished.partition.contents)
+    costs = strategy_costs(finished.config, finished.partition.contents.facts())
     for name, cost in costs.items():
         assert f"{cost['flops_per_sample']:.3g}" in page, name
     assert "(taken above)" in page

@@ -216,8 +216,8 @@ def test_an_autoencoder_from_a_folder_goes_along(tmp_path):
     run = served(tmp_path / "run")
     record = run.partition.record
     latent = {"kind": "latent", "dtype": "float16", "autoencoder": str(tmp_path / "autoencoder")}
-    contents = {**record["contents"], **latent, "mean": [0.5] * 3, "std": [2.0] * 3}
-    write_json(run.partition.path / "done.json", {**record, "contents": contents})
+    contents = record.contents.model_copy(update={**latent, "mean": (0.5,) * 3, "std": (2.0,) * 3})
+    run.partition.write(record.model_copy(update={"contents": contents}))
     export.export(run, str(tmp_path / "out"))
     (tmp_path / "autoencoder").rename(tmp_path / "gone")
     sample.sample(open_run(tmp_path / "out"), tmp_path / "pictures", num=1)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from atoll import config
 from atoll.publish import public
+from atoll.runs.records import ExpertContents, ImportedContents
 
 SECRETS = [
     "data.source='/data/secret/pictures'",
@@ -61,9 +62,7 @@ def test_a_source_never_shows_a_folder(name):
 
 
 def test_a_network_says_how_long_it_was_trained_and_not_from_where():
-    record = {
-        "made_from": {"seed": 1},
-        "files": {"a": "b"},
-        "contents": {"steps": 3, "recipe": "init = '/x'"},
-    }
-    assert public.record(record) == {"made_from": {}, "files": {"a": "b"}, "contents": {"steps": 3}}
+    imported = ImportedContents(steps=3, recipe="init = '/x'", parameters=7)
+    assert public.contents(imported) == ImportedContents(steps=3, recipe="", parameters=7)
+    expert = ExpertContents(steps=3, rows=4)
+    assert public.contents(expert) == expert

@@ -6,6 +6,7 @@ from atoll import runs
 from atoll.config import RunConfig
 from atoll.errors import CorruptError, RunError, StaleError
 from atoll.runs import Metrics, Run, Stage
+from atoll.runs.records import Contents
 
 
 def test_a_stage_is_done_only_after_finish(tmp_path):
@@ -15,10 +16,10 @@ def test_a_stage_is_done_only_after_finish(tmp_path):
     assert not stage.done
     with pytest.raises(RunError, match="not finished"):
         _ = stage.contents
-    stage.finish({"seed": 1}, ["a"], {"rows": 3})
+    stage.finish({"seed": 1}, ["a"], Contents(rows=3))
     assert stage.done
     assert stage.here
-    assert stage.contents == {"rows": 3}
+    assert stage.contents.facts() == {"rows": 3}
     assert not stage.begin({"seed": 1}), "the same inputs: nothing to do"
 
 
@@ -27,7 +28,7 @@ def test_other_inputs_stop_and_name_what_changed(tmp_path):
     stage.begin({"seed": 1, "data": "a"})
     with pytest.raises(StaleError, match="other data"):
         stage.begin({"seed": 1, "data": "b"})
-    stage.finish({"seed": 1, "data": "a"}, [], {})
+    stage.finish({"seed": 1, "data": "a"}, [], Contents())
     with pytest.raises(StaleError, match=r"other seed.*--start-over"):
         stage.begin({"seed": 2, "data": "a"})
 
@@ -36,7 +37,7 @@ def test_starting_over_removes_what_was_there(tmp_path):
     stage = Stage(tmp_path / "s")
     stage.begin({"seed": 1})
     (stage.path / "a").write_text("x")
-    stage.finish({"seed": 1}, ["a"], {})
+    stage.finish({"seed": 1}, ["a"], Contents())
     assert stage.begin({"seed": 2}, start_over=True)
     assert not (stage.path / "a").exists()
 
@@ -45,7 +46,7 @@ def test_one_flipped_byte_is_found(tmp_path):
     stage = Stage(tmp_path / "s")
     stage.begin({})
     (stage.path / "a").write_bytes(b"hello")
-    stage.finish({}, ["a"], {})
+    stage.finish({}, ["a"], Contents())
     assert stage.verify("a").read_bytes() == b"hello"
     (stage.path / "a").write_bytes(b"hellp")
     with pytest.raises(CorruptError, match="damaged"):
@@ -61,7 +62,7 @@ def test_the_digest_of_a_stage_is_that_of_its_files(tmp_path):
         stage = Stage(tmp_path / name)
         stage.begin({"from": name})
         (stage.path / "a").write_text(text)
-        stage.finish({"from": name}, ["a"], {})
+        stage.finish({"from": name}, ["a"], Contents())
         digests.append(stage.digest)
     assert digests[0] == digests[1] != digests[2]
 
@@ -150,7 +151,7 @@ def test_a_record_without_its_files_is_done_but_not_here(tmp_path):
     stage.begin({"seed": 1})
     assert not stage.here
     (stage.path / "a").write_text("x")
-    stage.finish({"seed": 1}, ["a"], {})
+    stage.finish({"seed": 1}, ["a"], Contents())
     (stage.path / "a").unlink()
     assert stage.done
     assert not stage.here

@@ -8,6 +8,7 @@ from PIL import Image
 
 from atoll.config import SampleConfig
 from atoll.errors import AtollError
+from atoll.runs.records import SampleFormat
 from atoll.sampling import gallery
 from atoll.sampling.provenance import PALETTE
 from atoll.sampling.request import Request
@@ -26,7 +27,7 @@ def test_the_grid_shows_every_picture_and_its_maker():
 
 
 def writer(tmp_path: Path, num: int, different: int = 0) -> gallery.Writer:
-    contents = {"kind": "image", "dtype": "uint8", "mean": [127.5] * 3, "std": [127.5] * 3}
+    contents = SampleFormat(kind="image", dtype="uint8", mean=(127.5,) * 3, std=(127.5,) * 3)
     how = SampleConfig(num=num, seed=7, steps=9, guidance=2.0)
     words = tuple(("prompt", f"äpfel {i}") for i in range(different or num))
     return gallery.Writer(tmp_path, contents, Request(how, words=words))

@@ -94,10 +94,10 @@ def test_one_resident_expert_makes_the_same_pictures(finished):
 
 
 def test_the_band_is_measured_when_the_router_is_trained(finished):
-    band = finished.router.contents["band"]
+    band = finished.router.contents.band
     assert 0 <= band[0] <= band[1] <= 1
     ensemble = atoll.load(finished.path)
-    assert [ensemble.ensemble.band.low, ensemble.ensemble.band.high] == band
+    assert [ensemble.ensemble.band.low, ensemble.ensemble.band.high] == list(band)
     on, off = (ensemble.sample(6, strategy="full", steps=5, band=value) for value in (True, False))
     torch.testing.assert_close(on, off, atol=1e-4, rtol=0)
 

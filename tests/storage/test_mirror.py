@@ -8,6 +8,7 @@ import pytest
 from atoll.config import RunConfig
 from atoll.errors import CorruptError, StaleError, StorageError
 from atoll.runs import Run, read_lines, write_json
+from atoll.runs.records import Contents, ExpertContents
 from atoll.storage.leases import LeaseLost
 from atoll.storage.mirror import Mirror
 
@@ -33,7 +34,7 @@ def finished(run, index=0, made_from="x", **files):
     stage.begin({"data": made_from})
     for name, text in files.items():
         (stage.path / f"{name}.json").write_text(text)
-    stage.finish({"data": made_from}, [f"{name}.json" for name in files], {"steps": 1})
+    stage.finish({"data": made_from}, [f"{name}.json" for name in files], ExpertContents(steps=1))
     return stage
 
 
@@ -115,9 +116,9 @@ def test_inner_stages_are_uploaded_first_and_downloaded_alone(machine):
         cluster = a.run.cluster(index)
         cluster.path.mkdir(parents=True)
         (cluster.path / "part-00000.parquet").write_text(f"rows of {index}")
-        cluster.finish({"data": "x"}, ["part-00000.parquet"], {"rows": 1})
+        cluster.finish({"data": "x"}, ["part-00000.parquet"], Contents(rows=1))
     (partition.path / "rule.json").write_text("{}")
-    partition.finish({"data": "x"}, ["rule.json"], {"sizes": [1, 1, 1]})
+    partition.finish({"data": "x"}, ["rule.json"], Contents(sizes=[1, 1, 1]))
     a.upload(partition)
     assert b.download(b.run.cluster(1))
     assert [path.name for path in b.run.partition.path.iterdir()] == ["cluster-01"], "and nothing else"
@@ -131,7 +132,7 @@ def test_what_a_stage_only_links_to_is_not_uploaded_with_it(machine):
     data = a.run.data
     data.begin({"source": "s"})
     (data.path / "part-00000.parquet").write_text("rows")
-    data.finish({"source": "s"}, ["part-00000.parquet"], {})
+    data.finish({"source": "s"}, ["part-00000.parquet"], Contents())
     (data.path / "part-00000.parquet").unlink()
     stage = finished(a.run, weights="12")
     (stage.path / "data").symlink_to(data.path)
@@ -259,8 +260,8 @@ def test_clusters_that_were_uploaded_on_the_way_are_not_sent_again(machine):
     cluster.path.mkdir()
     (cluster.path / "part-00000.parquet").write_text("rows")
     attempt.upload()
-    cluster.finish({"data": "x"}, ["part-00000.parquet"], {})
-    partition.finish({"data": "x"}, [], {})
+    cluster.finish({"data": "x"}, ["part-00000.parquet"], Contents())
+    partition.finish({"data": "x"}, [], Contents())
     a.upload(partition, attempt)
     assert len([name for name in a.store.names("partition") if "parquet" in name]) == 1
     b = machine("b")

@@ -7,6 +7,7 @@ import pytest
 from atoll.config import RunConfig
 from atoll.errors import CorruptError, StaleError
 from atoll.runs import Run, file_digest, read_json, read_lines, write_json
+from atoll.runs.records import Contents
 from atoll.storage.leases import LeaseLost
 from atoll.storage.mirror import Mirror
 from atoll.storage.progress import newest
@@ -237,7 +238,7 @@ def test_a_stage_that_was_started_over_does_not_go_on_from_an_old_state(worker, 
     b.train(300, made_from="another rate").upload()
     take_over(a, clock).begin()
     assert a.step() == 300
-    assert read_json(a.stage.path / "started.json") == {"made_from": {"data": "another rate"}}
+    assert a.stage.started == {"data": "another rate"}
 
 
 def test_an_old_state_is_not_uploaded_either(worker, clock):
@@ -245,7 +246,7 @@ def test_an_old_state_is_not_uploaded_either(worker, clock):
     a, b = worker("a").begin(), worker("b")
     a.train(500, text="diverged")
     (a.stage.path / "weights.safetensors").write_text("diverged")
-    a.stage.finish({"data": "x"}, ["weights.safetensors"], {})
+    a.stage.finish({"data": "x"}, ["weights.safetensors"], Contents())
     a.lease.release()
     b.mirror.clear(b.stage)
     a.acquire()
@@ -297,7 +298,7 @@ def test_finished_parts_of_an_unfinished_stage_are_not_made_again(worker):
         "part-00000.parquet",
         "started.json",
     ]
-    stage.finish({"source": "s"}, ["part-00000.parquet"], {})
+    stage.finish({"source": "s"}, ["part-00000.parquet"], Contents())
     a.mirror.upload(stage, attempt)
     assert not [name for name in a.store.names("data") if "features" in name], "tidied"
 

@@ -317,4 +317,4 @@ def test_experts_go_on_from_a_common_start(done, tmp_path, monkeypatch):
     (cell,) = {cell.training: cell for cell in cells if cell.start}.values()
     start = shop.run(cell.start).expert(0)
     for k in range(2):
-        assert shop.run(cell).expert(k).record["made_from"]["init"] == start.digest
+        assert shop.run(cell).expert(k).record.made_from["init"] == start.digest

@@ -15,7 +15,7 @@ from atoll.train import drawn, jobs
 def test_drawn_samples_are_the_experts_own(taught):
     run = taught()
     stage = drawn.draw(run, 1, 30)
-    reader = Reader([stage], stage.contents["rows"], 0)
+    reader = Reader([stage], stage.contents.rows, 0)
     batch = next(reader.batches())
     assert set(batch.cluster.tolist()) == {1}
     seed = draws.generator(0, "drawn/1", 0).initial_seed() % 2**62
@@ -47,8 +47,8 @@ def test_classes_come_as_often_as_in_the_cluster(prepared):
     run = prepared("condition.kind=class", "sample.steps=1")
     jobs.expert(run, 2)
     stage = drawn.draw(run, 2, 900)
-    batch = next(Reader([stage], stage.contents["rows"], 0).batches())
-    counts = torch.tensor(run.partition.contents["labels"][2]).double()
+    batch = next(Reader([stage], stage.contents.rows, 0).batches())
+    counts = torch.tensor(run.partition.contents.labels[2]).double()
     share = counts / counts.sum()
     found = torch.bincount(batch.label, minlength=10).double() / len(batch.label)
     error = (share * (1 - share) / len(batch.label)).sqrt()

@@ -65,8 +65,8 @@ def test_lessons_come_one_after_the_other(pupil):
     run = pupil()
     stage = few_step.few_step(run)
     warm = run.stage("few-step", "trajectories")
-    assert (warm.contents["steps"], stage.contents["steps"]) == (4, 6)
-    assert stage.record["made_from"]["init"] == warm.digest
+    assert (warm.contents.steps, stage.contents.steps) == (4, 6)
+    assert stage.record.made_from["init"] == warm.digest
     blueprint = checkpoint.read_blueprint(stage.path / checkpoint.CONFIG)
     assert blueprint.steps
     moved = weights(stage)["trunk.step.out.weight"]
@@ -82,7 +82,7 @@ def test_trajectories_alone(pupil):
     """Without the second lesson the first one is the student."""
     run = pupil(steps=0)
     stage = few_step.few_step(run)
-    assert stage.contents["steps"] == 4
+    assert stage.contents.steps == 4
     assert not run.stage("few-step", "trajectories").path.exists()
     assert weights(stage)["trunk.step.out.weight"].abs().max() > 0
     assert atoll.load(stage.path).sample(2, steps=2).isfinite().all()
@@ -216,7 +216,7 @@ def test_interrupted_lessons_end_bit_for_bit_alike(pupil, monkeypatch, few):
     with pytest.raises(Interrupted):
         few_step.few_step(run)
     few_step.few_step(run)
-    assert taken == sum(stage.contents["steps"] for stage in finished_lessons(run))
+    assert taken == sum(stage.contents.steps for stage in finished_lessons(run))
     assert_equal(whole, states(run.few_step.path))
 
 
@@ -258,7 +258,7 @@ def test_both_distillations_in_one(taught):
     run = taught(steps=0, few={**FEW, "teacher": "label", "init": "expert"})
     stage = few_step.few_step(run)
     assert not run.student.done
-    assert "student" not in stage.record["made_from"]
+    assert "student" not in stage.record.made_from
     assert atoll.load(stage.path).sample(2).isfinite().all()
 
 

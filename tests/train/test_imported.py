@@ -38,7 +38,7 @@ def test_the_same_again_is_a_no_op_and_another_is_refused(dit, tmp_path):
 def test_the_printed_recipe_starts_experts_from_it(dit, tmp_path, prepared):
     """The lines that the command prints, in a run: unconditional, so that the classes are folded away."""
     stage = imported.bring_in(dit, tmp_path / "out", None, [f"heads={HEADS}"])
-    lines = stage.contents["recipe"].splitlines()[1:]
+    lines = stage.contents.recipe.splitlines()[1:]
     overrides = [f"expert.{line.replace(' = ', '=')}" for line in lines]
     run = prepared(*overrides, "expert.steps=0")
     expert = jobs.expert(run, 0)
@@ -102,7 +102,7 @@ def test_resampled_positions_survive_training(tmp_path, prepared):
     """A checkpoint for 14x14 starts an expert for 28x28; its table is not trained and must not be lost."""
     save_file(dit_weights(channels=1, classes=4, side=7), tmp_path / "dit.safetensors")
     stage = imported.bring_in(str(tmp_path / "dit.safetensors"), tmp_path / "out", None, [f"heads={HEADS}"])
-    lines = stage.contents["recipe"].splitlines()[1:]
+    lines = stage.contents.recipe.splitlines()[1:]
     run = prepared(*(f"expert.{line.replace(' = ', '=')}" for line in lines), "expert.steps=1")
     expert = jobs.expert(run, 0)
     network, blueprint = checkpoint.load(expert.path / checkpoint.WEIGHTS, expert.path / checkpoint.CONFIG)

@@ -161,7 +161,7 @@ def test_an_override_reaches_its_cluster_only(prepared):
     first, second = jobs.expert(run, 0), jobs.expert(run, 1)
     objectives = [checkpoint.read_blueprint(s.path / checkpoint.CONFIG).objective for s in (first, second)]
     assert [objective.prediction for objective in objectives] == ["velocity", "noise"]
-    assert [stage.contents["steps"] for stage in (first, second)] == [10, 4]
+    assert [stage.contents.steps for stage in (first, second)] == [10, 4]
     plain = prepared(name="plain")
     plain.path = run.path
     jobs.expert(plain, 0)  # the override of cluster 1 is none of expert 0's business
@@ -193,7 +193,7 @@ def test_an_expert_is_taken_as_it_is(prepared, noise_expert):
     same = ["expert.path=cosine", "expert.prediction=noise"]
     run = prepared(f"expert.init={folder}", "expert.steps=0", *same)
     stage = jobs.expert(run, 1)
-    assert stage.contents["steps"] == 0
+    assert stage.contents.steps == 0
     left, right = weights(noise_expert), weights(stage)
     assert left.keys() == right.keys()
     assert all(torch.equal(left[key], right[key]) for key in left)

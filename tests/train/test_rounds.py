@@ -75,7 +75,7 @@ def start_of(run):
 def test_rounds_by_hand_are_rounds_at_once(taught):
     run = taught(sites=TWO)
     whole = weights(rounds.all_rounds(run))
-    assert run.student.contents["rounds"] == 3
+    assert run.student.contents.rounds == 3
     assert sorted(path.name for path in (run.student.path / "rounds").iterdir()) == [
         "00001",
         "00002",
@@ -134,7 +134,7 @@ def test_an_site_sees_its_own_clusters_and_experts_only(taught, monkeypatch):
     own_copy(run, keep=1)  # nothing else is there
     stage = rounds.site(run, 1)
     assert set(loaded) == {"01"}
-    assert stage.contents["rows"] == run.cluster(1).contents["rows"]
+    assert stage.contents.rows == run.cluster(1).contents.rows
 
 
 def test_an_site_that_reaches_for_another_fails(taught, monkeypatch):

@@ -35,8 +35,8 @@ def test_a_student_learns_from_every_teacher(taught, who):
     run = taught(steps=60, log_every=10, teacher=who)
     stage = student.dense(run)
     assert losses(stage)[-1] < 0.9 * losses(stage)[0]
-    assert stage.contents["steps"] == 60
-    assert ("router" in stage.record["made_from"]) == (who != "label")
+    assert stage.contents.steps == 60
+    assert ("router" in stage.record.made_from) == (who != "label")
 
 
 def test_ten_steps_are_five_and_five(taught, monkeypatch):
@@ -94,7 +94,7 @@ def test_teachers_take_turns_in_memory(taught, monkeypatch):
 def test_a_student_starts_from_the_expert_of_the_largest_cluster(taught):
     run = taught(init="expert", lr=1e-12)
     stage = student.dense(run)
-    shares = run.partition.contents["priors"]
+    shares = run.partition.contents.priors
     own = weights(run.expert(shares.index(max(shares))))
     assert all(torch.allclose(value, own[key], atol=1e-6) for key, value in weights(stage).items())
 
@@ -115,7 +115,7 @@ def test_students_of_experts_with_one_start(prepared, init):
     for k in range(3):
         jobs.expert(run, k)
     stage = student.dense(run)
-    shares = run.partition.contents["priors"]
+    shares = run.partition.contents.priors
     every = [weights(run.expert(k) if init == "average" else start) for k in range(3)]
     for key, value in weights(stage).items():
         mean = sum(share * one[key] for share, one in zip(shares, every, strict=True))
@@ -182,8 +182,8 @@ def test_a_student_is_an_ordinary_model(taught, tmp_path):
     assert inner.config.partition.clusters == 1
     assert inner.config.expert.width == run.config.student.width
     assert inner.data.digest == run.data.digest
-    assert inner.partition.contents["sizes"] == [sum(run.partition.contents["sizes"])]
-    assert run.student.contents["taught_by"] == 3
+    assert inner.partition.contents.sizes == (sum(run.partition.contents.sizes),)
+    assert run.student.contents.taught_by == 3
     written = sample.sample(inner, tmp_path / "o", num=4)
     assert (tmp_path / "o" / "grid.png").is_file() and written["experts"] == [0] * 4
     with pytest.raises(RunError, match="atoll student"):
@@ -208,7 +208,7 @@ def test_samples_drawn_from_experts_take_the_place_of_data(taught):
     run = taught(data="drawn", drawn=40)
     (run.path / "data").unlink()  # nobody needs the data
     stage = student.dense(run)
-    sizes = [run.drawn(k).contents["rows"] for k in range(3)]
-    shares = run.partition.contents["priors"]
+    sizes = [run.drawn(k).contents.rows for k in range(3)]
+    shares = run.partition.contents.priors
     assert sizes == [max(1, round(40 * share)) for share in shares]
-    assert stage.contents["rows"] == sum(sizes)
+    assert stage.contents.rows == sum(sizes)

@@ -23,7 +23,7 @@ def tell(as_json: bool, facts: dict[str, Any], sentence: str) -> None:
 
 def tell_stage(as_json: bool, stage: Any) -> None:
     """Where a finished stage is, and what it holds."""
-    tell(as_json, {"folder": str(stage.path), **stage.contents}, f"Done: {stage.path}")
+    tell(as_json, {"folder": str(stage.path), **stage.contents.facts()}, f"Done: {stage.path}")
 
 
 Report = Callable[[str, int, int], None]

@@ -158,5 +158,5 @@ def import_checkpoint(
     name = checkpoint.removeprefix("hub:").rstrip("/").rsplit("/", 1)[-1].removesuffix(".safetensors")
     folder = out or Path("imported") / name
     stage = imported.bring_in(checkpoint, folder, mapping, overrides, start_over=start_over)
-    sentence = f"To start experts from it, write in a recipe:\n\n{stage.contents['recipe']}\n\nWrote {folder}"
-    tell(as_json, {"folder": str(folder), **stage.contents}, sentence)
+    sentence = f"To start experts from it, write in a recipe:\n\n{stage.contents.recipe}\n\nWrote {folder}"
+    tell(as_json, {"folder": str(folder), **stage.contents.facts()}, sentence)

@@ -34,8 +34,9 @@ from atoll.data.sources import find_files, identity_of_files, open_source
 from atoll.data.store import group_rows
 from atoll.data.values import fit_preview
 from atoll.errors import DataError
-from atoll.runs import STARTED, Run, Stage, digest, read_json, replacing, write_json
+from atoll.runs import Run, Stage, digest, read_json, replacing, write_json
 from atoll.runs.locks import alone
+from atoll.runs.records import DataContents
 
 Progress = Callable[[str, int, int], None]
 Item = TypeVar("Item")
@@ -49,7 +50,7 @@ EARLY = 1000
 """Where nobody knows how many samples there are, at least so many are assumed to come."""
 
 
-def prepare(run: Run, *, start_over: bool = False, progress: Progress | None = None) -> Stage:
+def prepare(run: Run, *, start_over: bool = False, progress: Progress | None = None) -> Stage[DataContents]:
     """Bring all samples of the source to rest in `data/`."""
     stage = run.data
     source = open_source(run.config.data)
@@ -71,10 +72,10 @@ def begin(run: Run, source: Source, *, start_over: bool = False) -> bool:
     stage, made_from = run.data, inputs(run.config, source)
     pieces = [source.piece_identity(piece) for piece in range(source.pieces)]
     if not start_over and not stage.done and (stage.path / PIECES).is_file():
-        before = read_json(stage.path / STARTED)["made_from"]
+        before = stage.started or {}
         if before != made_from and {**before, "source": made_from["source"]} == made_from:
             _forget_changed(stage, read_json(stage.path / PIECES), pieces)
-            write_json(stage.path / STARTED, {"made_from": made_from})
+            stage.start(made_from)
     if not stage.begin(made_from, start_over):
         return False
     write_json(stage.path / PIECES, pieces)
@@ -292,7 +293,7 @@ class Encoder:
 
 def _finish(
     source: Source, config: RunConfig, stage: Stage, parts: Sequence[str]
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[DataContents, list[str]]:
     """What is in the folder, and its files."""
     paths = [stage.path / part for part in parts]
     facts = [read_facts(path) for path in paths]
@@ -304,24 +305,28 @@ def _finish(
         beside.write_text("".join(json.dumps(item) + "\n" for item in skipped), encoding="utf-8")
     duplicates, dropped = _drop_duplicates(paths, drop=config.data.duplicates == "drop")
     rows = sum(fact.rows for fact in facts)
-    contents = {
-        "kind": source.kind if config.encode.autoencoder is None else "latent",
-        "shape": first.shape,
-        "dtype": first.dtype,
-        "group": group_rows(int(np.prod(first.shape)) * np.dtype(first.dtype).itemsize),
-        **statistics(facts, first.shape[0]),
-        "rows": rows - (duplicates if config.data.duplicates == "drop" else 0),
-        "bytes": sum(fact.bytes for fact in facts),
-        "parts": [[part, fact.rows] for part, fact in zip(parts, facts, strict=True)],
-        "class_names": class_names(source, facts),
-        "features": config.encode.features,
-        "text": None if first.text is None else {"model": config.encode.text, **first.text},
-        "autoencoder": config.encode.autoencoder,
-        "preview": preview(facts),
-        "skipped": sum(fact.skipped for fact in facts),
-        "skipped_examples": skipped[:10],
-        "duplicates": duplicates,
-    }
+    mean, std = statistics(facts, first.shape[0])
+    contents = DataContents.model_validate(
+        {
+            "kind": source.kind if config.encode.autoencoder is None else "latent",
+            "shape": first.shape,
+            "dtype": first.dtype,
+            "group": group_rows(int(np.prod(first.shape)) * np.dtype(first.dtype).itemsize),
+            "mean": mean,
+            "std": std,
+            "rows": rows - (duplicates if config.data.duplicates == "drop" else 0),
+            "bytes": sum(fact.bytes for fact in facts),
+            "parts": [(part, fact.rows) for part, fact in zip(parts, facts, strict=True)],
+            "class_names": class_names(source, facts),
+            "features": config.encode.features,
+            "text": None if first.text is None else {"model": config.encode.text, **first.text},
+            "autoencoder": config.encode.autoencoder,
+            "preview": preview(facts),
+            "skipped": sum(fact.skipped for fact in facts),
+            "skipped_examples": skipped[:10],
+            "duplicates": duplicates,
+        }
+    )
     files = [SKIPPED, *parts, *(features_path(path).name for path in paths), *dropped]
     return contents, files
 
@@ -338,17 +343,17 @@ def _drop_duplicates(paths: Sequence[Path], *, drop: bool) -> tuple[int, list[st
     return sum(len(rows) for rows in repeated), files
 
 
-def statistics(facts: Sequence[Facts], channels: int) -> dict[str, list[float]]:
+def statistics(facts: Sequence[Facts], channels: int) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of each channel; of pixels those that take them to [-1, 1]."""
     measured = [fact for fact in facts if fact.sums is not None]
     if not measured:
-        return {"mean": [127.5] * channels, "std": [127.5] * channels}
+        return [127.5] * channels, [127.5] * channels
     count = sum(fact.values_per_channel for fact in measured)
     mean = np.sum([np.array(fact.sums) for fact in measured], axis=0) / count
     variance = np.sum([np.array(fact.squares) for fact in measured], axis=0) / count - mean**2
     std = np.sqrt(np.maximum(variance, 0))
     # A constant channel has nothing to scale.
-    return {"mean": mean.tolist(), "std": np.where(std > 1e-6 * (1 + np.abs(mean)), std, 1.0).tolist()}
+    return mean.tolist(), np.where(std > 1e-6 * (1 + np.abs(mean)), std, 1.0).tolist()
 
 
 def preview(facts: Sequence[Facts]) -> list[list[float]] | None:

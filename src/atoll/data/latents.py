@@ -1,7 +1,6 @@
 """Latents instead of pixels: any diffusers AutoencoderKL or AutoencoderTiny, there and back."""
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from atoll.data import borrowed
 from atoll.data.borrowed import loading, require
 from atoll.data.values import to_values
 from atoll.errors import DataError
+from atoll.runs.records import SampleFormat
 
 DECODED_AT_ONCE = 16
 
@@ -73,11 +73,11 @@ class Autoencoder:
         return _unfold(pixels.float().clamp(-1, 1).cpu(), fold)
 
 
-def decode_samples(x: Tensor, contents: Mapping[str, Any], device: str = "auto") -> Tensor:
+def decode_samples(x: Tensor, contents: SampleFormat, device: str = "auto") -> Tensor:
     """Samples that a network made as pixels in [-1, 1], through the autoencoder where they are latents."""
-    if contents.get("autoencoder") is None:
+    if contents.autoencoder is None:
         return x
-    autoencoder = open_autoencoder(contents["autoencoder"], device)
+    autoencoder = open_autoencoder(contents.autoencoder, device)
     latents = to_values(x, contents).cpu()
     return torch.cat([autoencoder.decode(batch) for batch in torch.split(latents, DECODED_AT_ONCE)])
 

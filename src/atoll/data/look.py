@@ -26,7 +26,7 @@ def known(run: Run, *, source: bool = False, note: bool = False) -> Facts:
     """
     for stage in (run.data, run.partition):
         if stage.done:
-            return Facts.of_record(stage.contents)
+            return Facts.of_record(stage.contents.facts())
     if not source:
         return Facts()
     try:
@@ -40,7 +40,7 @@ def known(run: Run, *, source: bool = False, note: bool = False) -> Facts:
 def contents(run: Run, facts: Facts) -> dict[str, Any]:
     """What is known of a run's samples, in the words of the record of `prepare`."""
     if run.data.done:
-        return run.data.contents
+        return run.data.contents.facts()
     return {
         "shape": facts.shape,
         "rows": facts.rows,

@@ -35,6 +35,7 @@ from atoll.data.values import standardise, to_pixels
 from atoll.errors import DataError
 from atoll.runs import Run, Stage, digest, file_digest, read_json, replacing, write_json
 from atoll.runs.locks import alone
+from atoll.runs.records import ClusterContents, PartitionContents, SampleFormat, SamplesContents
 
 UNIT_BYTES, UNIT_ROWS = 256 * 2**20, 65_536
 """How much is gathered in memory at once to be written cluster by cluster."""
@@ -45,7 +46,9 @@ TILE = 64
 """Larger pictures are made this small in a gallery."""
 
 
-def partition(run: Run, *, start_over: bool = False, progress: Progress | None = None) -> Stage:
+def partition(
+    run: Run, *, start_over: bool = False, progress: Progress | None = None
+) -> Stage[PartitionContents]:
     """Assign every sample of `data/` to a cluster, and write each cluster as a folder that stands alone."""
     stage = run.partition
     made_from = inputs(run)
@@ -73,12 +76,22 @@ def _write(run: Run, made_from: dict[str, Any], tell: Progress) -> None:
     for number, unit in enumerate(units):
         gather_unit(parts, unit, run, number)
         tell("parts gathered", number + 1, len(units))
-    contents = _finish_clusters(run, parts, summary, len(units), made_from)
+    shared = _shared(parts, summary["sizes"])
+    _finish_clusters(run, parts, summary["sizes"], len(units), made_from, shared)
+    contents = PartitionContents(
+        **shared,
+        rows=sum(summary["sizes"]),
+        method=config.method,
+        features=parts.contents.features,
+        sizes=summary["sizes"],
+        digests=tuple(run.cluster(cluster).digest for cluster in range(config.clusters)),
+        **summary["quality"],
+    )
     files += [assignment_name(name) for name in parts.names]
     for cluster in range(config.clusters):
         files.append(gallery_name(cluster))
         draw_gallery(parts, summary["gallery"][cluster], contents, stage.path / gallery_name(cluster))
-    stage.finish(made_from, files, {**contents, "sizes": summary["sizes"], **summary["quality"]})
+    stage.finish(made_from, files, contents)
 
 
 def inputs(run: Run) -> dict[str, Any]:
@@ -99,9 +112,9 @@ def inputs(run: Run) -> dict[str, Any]:
     return made_from
 
 
-def like_stage(folder: str) -> Stage:
+def like_stage(folder: str) -> Stage[PartitionContents]:
     """The finished partition of another run."""
-    stage = Stage(Path(folder).expanduser() / "partition")
+    stage = Stage(Path(folder).expanduser() / "partition", PartitionContents)
     if not stage.done:
         raise DataError(
             f"partition.like '{folder}' holds no finished partition; name a finished run's folder"
@@ -112,9 +125,9 @@ def like_stage(folder: str) -> Stage:
 def make_rule(parts: Parts, config: PartitionConfig, seed: int) -> Rule:
     """Find the rule that the recipe asks for; it does not depend on the order of the parts."""
     contents = parts.contents
-    if config.clusters > contents["rows"]:
+    if config.clusters > contents.rows:
         raise DataError(
-            f"partition.clusters = {config.clusters} but there are only {contents['rows']} samples; "
+            f"partition.clusters = {config.clusters} but there are only {contents.rows} samples; "
             "ask for fewer clusters"
         )
     if config.like is not None:
@@ -128,27 +141,27 @@ def make_rule(parts: Parts, config: PartitionConfig, seed: int) -> Rule:
             labels = View(parts, name).labels
             counts.update(label for label, keep in zip(labels, parts.kept(name), strict=True) if keep)
         known = {label: count for label, count in counts.items() if label is not None}
-        return LabelRule.fit(known, contents["class_names"], config.clusters)
+        return LabelRule.fit(known, contents.class_names, config.clusters)
     ids, features = draw(parts, PER_CENTRE * config.fine, seed)
     if config.method == "random" or config.clusters == 1:
         return RandomRule.fit(ids, config.clusters, seed)
-    if contents["features"] != "pixels":
+    if contents.features != "pixels":
         return FeatureRule.fit(features, config, seed, config.dimensions)
     scale = None
-    if contents["dtype"] == "float32":
+    if contents.dtype == "float32":
         # Channels of a series may have any unit; pixels of a picture have the same.
-        scale = np.repeat(contents["std"], features.shape[1] // contents["shape"][0])
+        scale = np.repeat(contents.std, features.shape[1] // contents.shape[0])
     return FeatureRule.fit(features, config, seed, config.dimensions or PIXEL_DIMENSIONS, scale)
 
 
 def _rule_like(parts: Parts, config: PartitionConfig) -> Rule:
     assert config.like is not None
     stage = like_stage(config.like)
-    for key, here in (("clusters", config.clusters), ("features", parts.contents["features"])):
-        if stage.contents[key] != here:
+    for key, here in (("clusters", config.clusters), ("features", parts.contents.features)):
+        there = getattr(stage.contents, key)
+        if there != here:
             raise DataError(
-                f"partition.like '{config.like}' has {key} = {stage.contents[key]} and this recipe {here}; "
-                "make them equal"
+                f"partition.like '{config.like}' has {key} = {there} and this recipe {here}; make them equal"
             )
     return load_rule(stage)
 
@@ -179,12 +192,12 @@ def assign_part(parts: Parts, name: str, rule: Rule, folder: Path) -> None:
         }
     )
     with replacing(path) as beside:
-        pq.write_table(table, beside, row_group_size=parts.contents["group"], compression="zstd")
+        pq.write_table(table, beside, row_group_size=parts.contents.group, compression="zstd")
 
 
 def summarise(parts: Parts, stage: Stage, clusters: int) -> dict[str, Any]:
     """Sizes, margins, agreement with labels, and which samples to show, in one pass over the assignment."""
-    classes = {name: index for index, name in enumerate(parts.contents["class_names"])}
+    classes = {name: index for index, name in enumerate(parts.contents.class_names)}
     sizes, margins = np.zeros(clusters, np.int64), np.zeros(clusters)
     table = np.zeros((clusters, max(1, len(classes))), np.int64)
     gallery: list[list[tuple[int, str, int]]] = [[] for _ in range(clusters)]
@@ -229,7 +242,7 @@ def plan_units(parts: Parts) -> list[Unit]:
     """All row groups in units that fit in memory, each drawn from all over the data."""
     groups = list(parts.groups())
     contents = parts.contents
-    count = max(-(-contents["bytes"] // UNIT_BYTES), -(-contents["rows"] // UNIT_ROWS), 1)
+    count = max(-(-contents.bytes // UNIT_BYTES), -(-contents.rows // UNIT_ROWS), 1)
     return [groups[number::count] for number in range(min(count, len(groups)))]
 
 
@@ -245,14 +258,14 @@ def gather_unit(parts: Parts, unit: Unit, run: Run, number: int) -> None:
         # By id, which is as good as at random: neighbours in a source are often alike.
         own = table.take(pa.array(np.flatnonzero(cluster == index))).sort_by("id")
         with replacing(run.cluster(int(index)).path / f"part-{number:05d}.parquet") as beside:
-            write_cluster_file(beside, own, parts.contents["group"])
+            write_cluster_file(beside, own, parts.contents.group)
         counts[str(index)] = own.num_rows
     write_json(marker, counts)
 
 
 def read_unit(parts: Parts, unit: Unit, stage: Stage) -> tuple[pa.Table, NDArray[np.int64]]:
     """Samples of a unit with their labels as numbers, and their clusters, -1 for those that do not count."""
-    classes = {name: index for index, name in enumerate(parts.contents["class_names"])}
+    classes = {name: index for index, name in enumerate(parts.contents.class_names)}
     tables, clusters = [], []
     for name, group, _ in unit:
         tables.append(parts.read_group(name, group))
@@ -267,45 +280,46 @@ def read_unit(parts: Parts, unit: Unit, stage: Stage) -> tuple[pa.Table, NDArray
     )
 
 
-def _finish_clusters(
-    run: Run, parts: Parts, summary: dict[str, Any], units: int, made_from: dict[str, Any]
-) -> dict[str, Any]:
-    """Say of every cluster what is in it; what all have in common is returned."""
-    config, sizes = run.config.partition, summary["sizes"]
-    keys = ("kind", "shape", "dtype", "mean", "std", "group", "class_names", "text", "autoencoder", "preview")
-    shared = {
-        **{key: parts.contents[key] for key in keys},
-        "classes": len(parts.contents["class_names"]),
-        "clusters": config.clusters,
-        "priors": [size / sum(sizes) for size in sizes],
+def _shared(parts: Parts, sizes: Sequence[int]) -> dict[str, Any]:
+    """What every cluster knows of the whole."""
+    keys = SamplesContents.model_fields.keys() - {"rows"}
+    return {
+        **{key: getattr(parts.contents, key) for key in keys},
+        "classes": len(parts.contents.class_names),
+        "clusters": len(sizes),
+        "priors": tuple(size / sum(sizes) for size in sizes),
     }
+
+
+def _finish_clusters(
+    run: Run,
+    parts: Parts,
+    sizes: Sequence[int],
+    units: int,
+    made_from: dict[str, Any],
+    shared: dict[str, Any],
+) -> None:
+    """Say of every cluster what is in it."""
     written = [read_json(run.partition.path / UNITS / f"unit-{number:05d}.json") for number in range(units)]
     for cluster, rows in enumerate(sizes):
         files = [
-            [f"part-{number:05d}.parquet", counts[str(cluster)]]
+            (f"part-{number:05d}.parquet", counts[str(cluster)])
             for number, counts in enumerate(written)
             if str(cluster) in counts
         ]
-        assert sum(count for _, count in files) == rows
-        own = {
-            "cluster": cluster,
-            "rows": rows,
-            "prior": shared["priors"][cluster],
-            "bytes": parts.contents["bytes"] * rows // max(1, parts.contents["rows"]),
-            "parts": files,
-        }
-        run.cluster(cluster).finish(made_from, [name for name, _ in files], {**shared, **own})
-    return {
-        **shared,
-        "rows": sum(sizes),
-        "method": config.method,
-        "features": parts.contents["features"],
-        "digests": [run.cluster(cluster).digest for cluster in range(config.clusters)],
-    }
+        contents = ClusterContents(
+            **shared,
+            cluster=cluster,
+            rows=rows,
+            prior=shared["priors"][cluster],
+            bytes=parts.contents.bytes * rows // max(1, parts.contents.rows),
+            parts=tuple(files),
+        )
+        run.cluster(cluster).finish(made_from, [name for name, _ in files], contents)
 
 
 def draw_gallery(
-    parts: Parts, chosen: Sequence[tuple[int, str, int]], contents: dict[str, Any], path: Path
+    parts: Parts, chosen: Sequence[tuple[int, str, int]], contents: SampleFormat, path: Path
 ) -> None:
     """A square of pictures that shows what a cluster is about."""
     stored = np.stack(list(_stored(parts, chosen)))
@@ -320,10 +334,10 @@ def draw_gallery(
 def _stored(parts: Parts, chosen: Sequence[tuple[int, str, int]]) -> Iterator[NDArray[Any]]:
     contents = parts.contents
     for _, name, row in chosen:
-        group, within = divmod(row, contents["group"])
+        group, within = divmod(row, contents.group)
         with open_parquet(parts.stage, name) as file:
             raw = file.read_row_group(group, ["sample"])["sample"][within].as_py()
-        yield np.frombuffer(raw, contents["dtype"]).reshape(contents["shape"])
+        yield np.frombuffer(raw, contents.dtype).reshape(contents.shape)
 
 
 def _shrunk(tile: NDArray[np.uint8]) -> NDArray[np.uint8]:

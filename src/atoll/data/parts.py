@@ -17,6 +17,7 @@ from atoll.data.store import fixed_bytes, group_rows, open_parquet
 from atoll.data.text import TextAtRest
 from atoll.errors import CorruptError, DataError
 from atoll.runs import Stage, file_digest, replacing
+from atoll.runs.records import DataContents
 
 KEPT_SKIPPED = 1000
 """Skipped samples that a part names; more are counted only."""
@@ -183,10 +184,10 @@ def read_facts(path: Path) -> Facts:
 class Parts:
     """The finished parts of a `data/` folder, read without holding more than one in memory."""
 
-    def __init__(self, data: Stage) -> None:
+    def __init__(self, data: Stage[DataContents]) -> None:
         self.stage, self.record = data, data.record
-        self.contents: dict[str, Any] = self.record["contents"]
-        self.rows_of: dict[str, int] = {name: rows for name, rows in self.contents["parts"] if rows}
+        self.contents: DataContents = data.contents
+        self.rows_of: dict[str, int] = {name: rows for name, rows in self.contents.parts if rows}
         self.names = list(self.rows_of)
         self._verified: set[str] = set()
 
@@ -194,7 +195,7 @@ class Parts:
         """The path of a file after checking, once, that it is the one that was written."""
         path = self.stage.path / name
         if name not in self._verified:
-            if not path.is_file() or file_digest(path) != self.record["files"].get(name):
+            if not path.is_file() or file_digest(path) != self.record.files.get(name):
                 what = "damaged (sha256 differs)" if path.is_file() else "missing"
                 raise CorruptError(f"{path} is {what}; delete {path.parent} and run the same command again")
             self._verified.add(name)
@@ -204,7 +205,7 @@ class Parts:
         """Which rows of a part count: all but dropped duplicates."""
         keep = np.ones(self.rows_of[name], bool)
         path = dropped_path(Path(name)).name
-        if path in self.record["files"]:
+        if path in self.record.files:
             keep[np.load(self.verify(path), allow_pickle=False)] = False
         return keep
 
@@ -226,7 +227,7 @@ class Parts:
 
     def groups(self) -> Iterator[tuple[str, int, slice]]:
         """Every row group: its part, its number, and its rows of the part."""
-        size = self.contents["group"]
+        size = self.contents.group
         for name in self.names:
             for number, start in enumerate(range(0, self.rows_of[name], size)):
                 yield name, number, slice(start, min(start + size, self.rows_of[name]))

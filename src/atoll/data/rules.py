@@ -283,7 +283,7 @@ def _text(key: Any) -> str:
 
 def load_rule(stage: Stage) -> Rule:
     """The rule of a finished partition, which can be applied to new samples."""
-    for name in stage.record["files"]:
+    for name in stage.record.files:
         if name in (RULE, FINE, PROJECTION):
             stage.verify(name)
     return read_rule(stage.path)

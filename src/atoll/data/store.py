@@ -25,6 +25,7 @@ from atoll.data.values import to_pixels as to_pixels
 from atoll.data.values import to_values as to_values
 from atoll.errors import CorruptError, DataError
 from atoll.runs import Stage, file_digest
+from atoll.runs.records import ClusterContents
 
 GROUP = 500
 """Rows of a Parquet row group, which is what is read at once; fewer where rows are large."""
@@ -152,23 +153,23 @@ class Reader:
     def __init__(self, stages: Sequence[Stage], batch: int, seed: int, *, memory: int = MEMORY) -> None:
         self._stages = list(stages)
         self._records = [stage.record for stage in self._stages]
-        self.contents: dict[str, Any] = dict(self._records[0]["contents"])
-        self.shape: tuple[int, ...] = tuple(self.contents["shape"])
-        self.classes: int = self.contents["classes"]
-        self.clusters: int = self.contents["clusters"]
-        self.priors: tuple[float, ...] = tuple(self.contents["priors"])
-        self.rows: int = sum(record["contents"]["rows"] for record in self._records)
-        for stage, record in zip(self._stages, self._records, strict=True):
-            if any(
-                record["contents"][name] != self.contents[name] for name in ("shape", "dtype", "mean", "std")
-            ):
+        self._about = [
+            record.holding(ClusterContents, str(stage.path))
+            for stage, record in zip(self._stages, self._records, strict=True)
+        ]
+        self.contents = self._about[0]
+        self.shape, self.classes = self.contents.shape, self.contents.classes
+        self.clusters, self.priors = self.contents.clusters, self.contents.priors
+        self.rows: int = sum(about.rows for about in self._about)
+        for stage, about in zip(self._stages, self._about, strict=True):
+            if about.standard != self.contents.standard:
                 raise DataError(
                     f"{stage.path} holds other samples than {self._stages[0].path}; partition again"
                 )
         self._batch, self._seed = batch, seed
-        self._dtype = np.dtype(self.contents["dtype"])
+        self._dtype = np.dtype(self.contents.dtype)
         self._groups = list(self._all_groups())
-        total = sum(record["contents"]["bytes"] for record in self._records)
+        total = sum(about.bytes for about in self._about)
         self._whole = total <= memory
         # Two windows are held at a time: the one that is read from and the next.
         self._per_window = max(1, memory * len(self._groups) // (2 * max(1, total)))
@@ -271,9 +272,9 @@ class Reader:
         return [tuple(order[at : at + self._per_window]) for at in range(0, len(order), self._per_window)]
 
     def _all_groups(self) -> Iterator[_Group]:
-        for stage, record in enumerate(self._records):
-            size = record["contents"]["group"]
-            for name, rows in record["contents"]["parts"]:
+        for stage, about in enumerate(self._about):
+            size = about.group
+            for name, rows in about.parts:
                 for index in range(-(-rows // size)):
                     yield _Group(stage, name, index, min(size, rows - index * size))
 
@@ -290,9 +291,9 @@ class Reader:
         return block
 
     def _load_file(self, stage: int, name: str, groups: list[_Group]) -> _Block:
-        record = self._records[stage]
-        expected = None if (stage, name) in self._verified_files else record["files"][name]
-        columns = ["sample", "label", *(TEXT_COLUMNS if record["contents"].get("text") else ())]
+        about, files = self._about[stage], self._records[stage].files
+        expected = None if (stage, name) in self._verified_files else files[name]
+        columns = ["sample", "label", *(TEXT_COLUMNS if about.text else ())]
         first = not self._verified_groups.issuperset(groups)
         with open_parquet(self._stages[stage], name, expected) as file:
             table = _read_groups(self._stages[stage], name, file, groups, None if first else columns)
@@ -302,7 +303,7 @@ class Reader:
             self._verified_groups.update(groups)
         block = {column: _to_numpy(table[column]) for column in columns}
         block["sample"] = block["sample"].view(self._dtype).reshape(table.num_rows, *self.shape)
-        block["cluster"] = np.full(table.num_rows, record["contents"]["cluster"], np.int64)
+        block["cluster"] = np.full(table.num_rows, about.cluster, np.int64)
         return _Block(block)
 
     @staticmethod
@@ -319,9 +320,10 @@ class Reader:
         columns = block.columns
         states = None
         if "tokens" in columns:
-            about = self.contents["text"]
+            about = self.contents.text
+            assert about is not None
             states = text.from_rest(
-                list(columns["tokens"]), list(columns["pooled"]), about["tokens"], about["width"]
+                list(columns["tokens"]), list(columns["pooled"]), about.tokens, about.width
             )
         return Batch(
             standardise(torch.from_numpy(columns["sample"]), self.contents),

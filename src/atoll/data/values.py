@@ -1,6 +1,6 @@
 """Values as they are stored, as networks see them, and as people see them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,36 +9,38 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from atoll.runs.records import SampleFormat
+
 FRAMES = 4
 """Frames that stand for a video."""
 DRAWING = 64
 """Side of the drawing of a series."""
 
 
-def standardise(stored: Tensor, contents: Mapping[str, Any]) -> Tensor:
+def standardise(stored: Tensor, contents: SampleFormat) -> Tensor:
     """Stored values as a network sees them: (value - mean) / std by channel, so pixels in [-1, 1]."""
-    mean, std = (_per_channel(contents[name], stored) for name in ("mean", "std"))
+    mean, std = (_per_channel(each, stored) for each in (contents.mean, contents.std))
     return stored.to(torch.float32).sub(mean).div_(std)
 
 
-def to_values(x: Tensor, contents: Mapping[str, Any]) -> Tensor:
+def to_values(x: Tensor, contents: SampleFormat) -> Tensor:
     """The inverse of `standardise`, in float32."""
-    mean, std = (_per_channel(contents[name], x) for name in ("mean", "std"))
+    mean, std = (_per_channel(each, x) for each in (contents.mean, contents.std))
     return x.detach().to(torch.float32) * std + mean
 
 
-def to_pixels(x: Tensor, contents: Mapping[str, Any]) -> NDArray[np.uint8]:
+def to_pixels(x: Tensor, contents: SampleFormat) -> NDArray[np.uint8]:
     """A picture (n, height, width, channels) of each sample, for people.
 
     Images are themselves. Of a video some frames stand side by side; a series is drawn as curves, or as a
     path in the plane if it has two channels; latents are shown by the linear preview fitted to them.
     """
     values = to_values(x, contents).cpu()
-    if contents["kind"] == "series":
+    if contents.kind == "series":
         return np.stack([draw_series(sample.numpy()) for sample in values])
-    if contents["kind"] == "video" and contents["dtype"] != "uint8":
+    if contents.kind == "video" and contents.dtype != "uint8":
         values = _spread(values)
-    if contents["kind"] == "latent":
+    if contents.kind == "latent":
         values = _preview(values, contents)
     if values.ndim == 5:
         chosen = torch.linspace(0, values.shape[2] - 1, min(FRAMES, values.shape[2])).round().long()
@@ -73,11 +75,10 @@ def fit_preview(latents: Tensor, pixels: Tensor) -> tuple[NDArray[np.float64], N
     return known.T @ known, known.T @ seen
 
 
-def _preview(latents: Tensor, contents: Mapping[str, Any]) -> Tensor:
-    preview = contents.get("preview")
-    if preview is None:
+def _preview(latents: Tensor, contents: SampleFormat) -> Tensor:
+    if contents.preview is None:
         return _spread(latents)
-    weights = torch.tensor(preview, dtype=torch.float32)
+    weights = torch.tensor(contents.preview, dtype=torch.float32)
     pixels = latents.movedim(1, -1) @ weights[:-1] + weights[-1]
     return pixels.movedim(-1, 1)
 

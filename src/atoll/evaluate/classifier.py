@@ -1,7 +1,7 @@
 """The classifier whose last features distances are measured on: trained on the data's own labels."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from atoll.evaluate.reference import Real
 from atoll.flow import draws
 from atoll.models.checkpoint import read_tensors, write_tensors
 from atoll.runs import digest, read_json, replacing, write_json
+from atoll.runs.records import SampleFormat
 
 WIDTH, FEATURES, SIDE, POOLED = 32, 64, 64, 7
 STEPS, BATCH, RATE = 1500, 64, 2e-3
@@ -54,12 +55,12 @@ class Classifier(nn.Module):
         return self.head(self.features(x))
 
 
-def standard(values: Tensor, contents: Mapping[str, Any]) -> Tensor:
+def standard(values: Tensor, contents: SampleFormat) -> Tensor:
     """Values as they are seen, standardised: pixels to [-1, 1], anything else by its statistics."""
     if values.dtype == torch.uint8:
         return values.float() / 127.5 - 1
     shape = (1, -1, *[1] * (values.ndim - 2))
-    mean, std = (torch.tensor(contents[name]).view(shape) for name in ("mean", "std"))
+    mean, std = (torch.tensor(each).view(shape) for each in (contents.mean, contents.std))
     return (values.float() - mean) / std
 
 
@@ -76,7 +77,7 @@ def trained(real: Real, seen: Tensor, folder: Path) -> tuple[Classifier, float]:
     about = path.with_suffix(".json")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = Classifier(seen.shape[1:], len(real.contents["class_names"]))
+        network = Classifier(seen.shape[1:], len(real.contents.class_names))
     if path.is_file() and about.is_file():
         network.load_state_dict(read_tensors(path))
         return network.eval(), float(read_json(about)["accuracy"])
@@ -91,9 +92,7 @@ def trained(real: Real, seen: Tensor, folder: Path) -> tuple[Classifier, float]:
     return network.eval(), accuracy
 
 
-def _train(
-    network: Classifier, seen: Tensor, labels: Tensor, rows: Tensor, contents: Mapping[str, Any]
-) -> None:
+def _train(network: Classifier, seen: Tensor, labels: Tensor, rows: Tensor, contents: SampleFormat) -> None:
     optimiser = torch.optim.AdamW(network.parameters(), lr=RATE)
     source = draws.generator(0, "classifier")
     for step in range(STEPS):
@@ -108,5 +107,5 @@ def _train(
 
 
 @torch.inference_mode()
-def _predictions(network: Classifier, seen: Tensor, contents: Mapping[str, Any]) -> Tensor:
+def _predictions(network: Classifier, seen: Tensor, contents: SampleFormat) -> Tensor:
     return torch.cat([network(standard(part, contents)).argmax(1) for part in distances.in_parts(seen, 500)])

@@ -104,7 +104,7 @@ def _plain(value: Any) -> str:
 def _monolith(folder: Path, judge: Judge, settings: Mapping[str, Any]) -> Tensor:
     """What the monolith makes of the same noise, asked for the same."""
     other = open_model(folder)
-    shape = tuple(judge.real.contents["shape"])
+    shape = judge.real.contents.shape
     if len(other.ensemble.experts) != 1 or other.ensemble.shape != shape:
         raise ConfigError(f"evaluate.monolith '{folder}' is not a run of one cluster with samples of {shape}")
     asked = judge.conditions(judge.how.num)

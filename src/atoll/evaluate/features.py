@@ -1,6 +1,6 @@
 """Features by name: what of a sample counts when sets of samples are compared."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from atoll.evaluate import classifier, distances
 from atoll.evaluate.reference import Real, as_seen
 from atoll.models.checkpoint import read_tensors, write_tensors
 from atoll.runs import digest, replacing
+from atoll.runs.records import SampleFormat
 
 BATCH = 250
 CLASSIFIER, PIXELS, INCEPTION = FEATURES
@@ -64,9 +65,9 @@ class Space:
         return "FID" if self.name == INCEPTION else f"Fréchet distance, {self.name}"
 
 
-def seen(stored: Tensor, contents: Mapping[str, Any]) -> Tensor:
+def seen(stored: Tensor, contents: SampleFormat) -> Tensor:
     """Data at rest as they are looked at: latents through their autoencoder."""
-    if contents.get("autoencoder") is None:
+    if contents.autoencoder is None:
         return stored if stored.dtype == torch.uint8 else stored.float()
     return as_seen(standardise(stored, contents), contents)
 
@@ -90,7 +91,7 @@ def open_space(name: str, real: Real, folder: Path, device: str = "auto") -> Spa
         )
     if name == INCEPTION:
         return Space(name, inception(device), real, folder, about)
-    kind = "image" if real.contents.get("autoencoder") is not None else real.contents["kind"]
+    kind = "image" if real.contents.autoencoder is not None else real.contents.kind
     # As the network makes them: distances in print (FD-DINOv2) are on features of any length.
     see = open_features(EncodeConfig(features=name, device=device, precision="float32"), kind, unit=False)
     return Space(name, see, real, folder, {"unit_length": False})
@@ -108,7 +109,7 @@ def predict(real: Real, folder: Path, x_0: Tensor) -> Tensor:
 
 
 def _everything_seen(real: Real) -> Tensor:
-    if real.contents.get("autoencoder") is None:
+    if real.contents.autoencoder is None:
         return seen(real.stored, real.contents)
     return torch.cat([seen(part, real.contents) for part in distances.in_parts(real.stored, BATCH)])
 

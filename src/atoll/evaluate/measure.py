@@ -113,7 +113,7 @@ class Judge:
         found: dict[str, Any] = {}
         num = len(x_0)
         clusters = occupancy.clusters_of(self.run, x_0, self.real.contents)
-        sizes = torch.tensor(self.run.partition.contents["sizes"])
+        sizes = torch.tensor(self.run.partition.contents.sizes)
         if clusters is not None and len(sizes) > 1:
             found["clusters"] = occupancy.shares(clusters, sizes, self.how.bootstrap)
             found["clusters"]["floor"] = self._once(("clusters", num), lambda: self._apart(num, sizes))
@@ -121,7 +121,7 @@ class Judge:
             predicted = features.predict(self.real, self.folder, x_0)
             # The data as the classifier sees them too, so that its own mistakes do not count.
             of_data = self._once(("classes",), self._classes_of_data)
-            counts = torch.bincount(of_data, minlength=len(self.real.contents["class_names"]))
+            counts = torch.bincount(of_data, minlength=len(self.real.contents.class_names))
             found["classes"] = occupancy.shares(predicted, counts, self.how.bootstrap)
             found["classes"]["floor"] = occupancy.apart(of_data[:num], counts)
             if asked is not None:

@@ -1,6 +1,5 @@
 """Which clusters and classes samples fall into, against the data: what a distance may hide."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,11 +12,12 @@ from atoll.evaluate import distances
 from atoll.evaluate.intervals import bootstrap
 from atoll.evaluate.reference import as_seen
 from atoll.runs import Run
+from atoll.runs.records import SampleFormat
 
 BATCH = 500
 
 
-def clusters_of(run: Run, x_0: Tensor, contents: Mapping[str, Any]) -> Tensor | None:
+def clusters_of(run: Run, x_0: Tensor, contents: SampleFormat) -> Tensor | None:
     """The cluster that the partition's own rule gives each sample; None where only real ones have one."""
     try:
         rule = rules.load_rule(run.partition)
@@ -25,7 +25,7 @@ def clusters_of(run: Run, x_0: Tensor, contents: Mapping[str, Any]) -> Tensor | 
         return None
     if not isinstance(rule, rules.FeatureRule):
         return None
-    see = open_features(run.config.encode, contents["kind"])
+    see = open_features(run.config.encode, contents.kind)
     rows = []
     for part in distances.in_parts(x_0, BATCH):
         values = as_seen(part, contents).cpu()

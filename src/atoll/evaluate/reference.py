@@ -1,7 +1,6 @@
 """Real samples to compare with: drawn from `data/` in an order that is a function of their ids."""
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from atoll.data.rules import lottery
 from atoll.data.store import fixed_bytes
 from atoll.data.values import to_values
 from atoll.runs import Run
+from atoll.runs.records import DataContents, SampleFormat
 from atoll.sampling.gallery import to_pixels
 
 SEED = 3
@@ -28,7 +28,7 @@ class Real:
     """(n, channels, *grid) as they rest."""
     labels: list[str | None]
     captions: list[str | None]
-    contents: Mapping[str, Any]
+    contents: DataContents
     """What is known of them all."""
     name: str
     """A digest of which these are."""
@@ -39,7 +39,7 @@ class Real:
     @property
     def classes(self) -> Tensor | None:
         """The number of each sample's class, -1 where it has none; None where nobody has one."""
-        numbers = {name: number for number, name in enumerate(self.contents["class_names"])}
+        numbers = {name: number for number, name in enumerate(self.contents.class_names)}
         if not numbers:
             return None
         return torch.tensor([-1 if label is None else numbers[label] for label in self.labels])
@@ -52,13 +52,13 @@ def draw(run: Run, count: int) -> Real:
     order = np.argsort(tickets, kind="stable")[:count]
     chosen = [places[index] for index in order]
     contents = parts.contents
-    shape, dtype = tuple(contents["shape"]), np.dtype(contents["dtype"])
+    shape, dtype = contents.shape, np.dtype(contents.dtype)
     stored = np.empty((len(chosen), *shape), dtype)
     labels: list[str | None] = [None] * len(chosen)
     captions: list[str | None] = [None] * len(chosen)
     wanted: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for place, (name, row) in enumerate(chosen):
-        group, within = divmod(row, contents["group"])
+        group, within = divmod(row, contents.group)
         wanted.setdefault((name, group), []).append((place, within))
     for (name, group), rows in sorted(wanted.items()):
         table = parts.read_group(name, group)
@@ -82,9 +82,9 @@ def _tickets(parts: Parts) -> tuple[np.ndarray[Any, Any], list[tuple[str, int]]]
     return np.concatenate(tickets), places
 
 
-def as_seen(x_0: Tensor, contents: Mapping[str, Any]) -> Tensor:
+def as_seen(x_0: Tensor, contents: SampleFormat) -> Tensor:
     """Samples as networks make them, in the values that are written and looked at."""
-    if contents.get("autoencoder") is not None:
+    if contents.autoencoder is not None:
         return torch.from_numpy(to_pixels(x_0, contents)).movedim(-1, 1)
     values = to_values(x_0, contents)
-    return values.round().clamp(0, 255).to(torch.uint8) if contents["dtype"] == "uint8" else values
+    return values.round().clamp(0, 255).to(torch.uint8) if contents.dtype == "uint8" else values

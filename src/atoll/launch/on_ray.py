@@ -110,7 +110,7 @@ def resources(run: Run, name: str, cluster: Mapping[str, float]) -> dict[str, An
     gpus = custom.pop("GPU", launch.gpus if cluster.get("GPU") else 0)
     needs: dict[str, Any] = {"num_cpus": launch.threads or 1, "num_gpus": gpus, "resources": custom}
     if not gpus:  # on a GPU it is the GPU's memory that counts, and Ray does not know that
-        contents = run.data.contents if run.data.done else None
+        contents = run.data.contents.facts() if run.data.done else None
         counted = plan(run.config, contents)["jobs"]
         stages = ("student", "few-step") if name == "student" else (name,)
         needs["memory"] = int(max(counted[one]["memory_bytes"]["total"] for one in stages if one in counted))

@@ -28,7 +28,7 @@ def write_report(run: Run, samples: Path) -> Path:
     clusters = run.config.partition.clusters
     record = read_json(samples / "samples.json")
     makers: list[int] = record["experts"]
-    sizes: list[int] = run.partition.contents["sizes"]
+    sizes = run.partition.contents.sizes
     shares = [size / sum(sizes) for size in sizes]
     made = [makers.count(index) / len(makers) for index in range(clusters)]
     evaluation = _evaluation(run)
@@ -176,7 +176,7 @@ def _distance_name(evaluation: Mapping[str, Any]) -> str | None:
 
 def _strategies(run: Run, evaluation: Mapping[str, Any], used: str) -> list[dict[str, Any]]:
     """What each strategy costs, and how near the data its samples are where that was measured."""
-    costs = strategy_costs(run.config, run.partition.contents)
+    costs = strategy_costs(run.config, run.partition.contents.facts())
     distances = {
         row["strategy"]: f"{_first_space(row)['frechet']['value']:.2f}" for row in evaluation.values()
     }
@@ -262,7 +262,7 @@ def _numbers(run: Run) -> list[tuple[str, str]]:
     trained = sum(config.expert_for(k).steps * config.expert_for(k).batch for k in range(clusters))
     seconds = sum(_seconds(lines) for lines in _metrics(run))
     return [
-        (f"{sum(run.partition.contents['sizes']):,}", "real samples"),
+        (f"{sum(run.partition.contents.sizes):,}", "real samples"),
         (str(clusters), "experts" if clusters > 1 else "model"),
         (f"{trained:,}", "training samples in all"),
         (duration(seconds), "of training, jobs added up"),
@@ -290,7 +290,7 @@ def _facts(run: Run, used: str) -> list[tuple[str, str]]:
     expert, router = config.expert, config.router
     clusters = config.partition.clusters
     facts = [
-        ("data", f"{config.data.source}, {sum(run.partition.contents['sizes']):,} samples"),
+        ("data", f"{config.data.source}, {sum(run.partition.contents.sizes):,} samples"),
         ("clusters", f"{clusters}, by {config.partition.method}"),
         ("condition", config.condition.kind),
         (
@@ -328,7 +328,7 @@ def made_with() -> list[tuple[str, str]]:
 def _distilled(run: Run) -> list[tuple[str, str]]:
     """The students that there are."""
     return [
-        (stage.path.name, f"{stage.contents['steps']:,} steps, in {stage.path.name}/")
+        (stage.path.name, f"{stage.contents.steps:,} steps, in {stage.path.name}/")
         for stage in _students(run)
     ]
 

@@ -20,18 +20,18 @@ TASKS = {"none": "unconditional-image-generation", "text": "text-to-image"}
 def card(run: Run, licence: str, drawn: Mapping[str, Any]) -> str:
     """The card of a run, with samples of it as `drawn` says."""
     config, contents = public.config(run.config), run.partition.contents
-    sizes: list[int] = contents["sizes"]
+    sizes = contents.sizes
     kind = config.condition.kind
-    names: list[str] = contents["class_names"] if kind == "class" else []
+    names = contents.class_names if kind == "class" else ()
     text = Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8")
     template = jinja2.Environment(
         autoescape=False, undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     ).from_string(text)
     return template.render(
         config=config,
-        contents={**contents, "features": public.model(contents.get("features"))},
+        contents=contents.model_copy(update={"features": public.model(contents.features)}),
         licence=licence,
-        task=TASKS.get(kind) if contents["kind"] == "image" else None,
+        task=TASKS.get(kind) if contents.kind == "image" else None,
         prompt=(drawn.get("prompt") or ["a prompt"])[0] if kind == "text" else None,
         label=names[0] if names else None,
         classes=[*names[:NAMED], *([f"… and {len(names) - NAMED:,} more"] if len(names) > NAMED else [])],
@@ -42,7 +42,7 @@ def card(run: Run, licence: str, drawn: Mapping[str, Any]) -> str:
         router=_last_loss(run.router.path) if run.router.done else None,
         rows=sum(sizes),
         parameters=_parameters(run),
-        taught_by=run.expert(0).contents.get("taught_by", 0),
+        taught_by=getattr(run.expert(0).contents, "taught_by", 0),
         num=len(drawn["experts"]),
         measured=_measured(run),
         version=atoll.__version__,

@@ -13,7 +13,8 @@ from atoll.data import borrowed
 from atoll.errors import AtollError, ConfigError
 from atoll.models import checkpoint
 from atoll.publish import card, public
-from atoll.runs import DONE, RESOLVED, Run, Stage, file_digest, write_json
+from atoll.runs import RESOLVED, Run, Stage, file_digest, write_json
+from atoll.runs.records import PartitionContents, StageRecord
 from atoll.sampling.opening import ENSEMBLE, HUB, INDEX, model_name, open_run_model
 from atoll.sampling.sample import sample as draw
 
@@ -121,15 +122,21 @@ def _write_ensemble(run: Run, folder: Path) -> None:
         _copy_network(run.expert(k), folder / "experts" / f"{k:02d}")
     if run.router.done:
         _copy_network(run.router, folder / "router")
-    contents = run.partition.contents
-    contents["features"] = public.model(contents.get("features"))
-    about = contents.get("text")
-    if about is not None:
-        contents["text"] = {**about, "model": _borrow(run, about["model"], folder, "text")}
-    if contents.get("autoencoder") is not None:
-        contents["autoencoder"] = _borrow(run, contents["autoencoder"], folder, "autoencoder")
-    write_json(folder / "partition" / DONE, {"made_from": {}, "files": {}, "contents": contents})
+    Stage(folder / "partition").write(StageRecord.of({}, {}, _borrowing(run, folder)))
     write_json(folder / RESOLVED, public.config(run.config).model_dump(mode="json"))
+
+
+def _borrowing(run: Run, folder: Path) -> PartitionContents:
+    """What is known of the samples, with the models that they need in the folder."""
+    contents = run.partition.contents
+    contents = contents.model_copy(update={"features": public.model(contents.features)})
+    if contents.text is not None:
+        text = contents.text.model_copy(update={"model": _borrow(run, contents.text.model, folder, "text")})
+        contents = contents.model_copy(update={"text": text})
+    if contents.autoencoder is not None:
+        taken = _borrow(run, contents.autoencoder, folder, "autoencoder")
+        contents = contents.model_copy(update={"autoencoder": taken})
+    return contents
 
 
 def _copy_network(stage: Stage, folder: Path) -> None:
@@ -137,9 +144,8 @@ def _copy_network(stage: Stage, folder: Path) -> None:
     folder.mkdir(parents=True)
     for name in (checkpoint.WEIGHTS, checkpoint.CONFIG):
         shutil.copyfile(stage.verify(name), folder / name)
-    record = public.record(stage.record)
-    record["files"] = {name: file_digest(folder / name) for name in (checkpoint.WEIGHTS, checkpoint.CONFIG)}
-    write_json(folder / DONE, record)
+    files = {name: file_digest(folder / name) for name in (checkpoint.WEIGHTS, checkpoint.CONFIG)}
+    Stage(folder).write(StageRecord.of({}, files, public.contents(stage.contents)))
 
 
 def _borrow(run: Run, name: str, folder: Path, kind: str) -> str:

@@ -1,7 +1,7 @@
 """An exported run in diffusers: the ensemble as a component, and the pipeline that samples it."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from atoll.data.values import to_values
 from atoll.errors import ConfigError
 from atoll.runs import read_json, write_json
+from atoll.runs.records import SampleFormat
 from atoll.sampling.gallery import to_pixels
 from atoll.sampling.opening import ENSEMBLE, INDEX, contents_of, exported_folder, open_run, open_run_model
 from atoll.sampling.sampler import Sampler
@@ -96,10 +97,10 @@ def _in_words_of_diffusers(own: dict[str, Any], settings: dict[str, Any]) -> lis
     return list(own.values())
 
 
-def _values(x_0: Tensor, contents: Mapping[str, Any]) -> Tensor:
+def _values(x_0: Tensor, contents: SampleFormat) -> Tensor:
     """Samples as the data were, (n, channels, *grid); bytes in [0, 1]."""
     values = to_values(x_0, contents).cpu()
-    return (values.round().clamp(0, 255) / 255) if contents["dtype"] == "uint8" else values
+    return (values.round().clamp(0, 255) / 255) if contents.dtype == "uint8" else values
 
 
 class AtollPipeline(DiffusionPipeline):  # type: ignore[misc]
@@ -195,7 +196,7 @@ class AtollPipeline(DiffusionPipeline):  # type: ignore[misc]
             return x_0
         if output_type not in ("pil", "np", "pt"):
             raise ConfigError(f"output_type {output_type!r} is none of pil, np, pt, latent")
-        if output_type != "pil" and contents["kind"] != "image" and contents.get("autoencoder") is None:
+        if output_type != "pil" and contents.kind != "image" and contents.autoencoder is None:
             values = _values(x_0, contents)  # a drawing of a series is for people
             return values.numpy() if output_type == "np" else values
         pixels = to_pixels(x_0, contents)

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from atoll.config import ExpertConfig, LaunchConfig, OverrideConfig, RunConfig
+from atoll.runs.records import ImportedContents, NetworkContents
 
 HUB = "hub:"
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 MODELS = ("features", "text", "autoencoder")
 """Keys of [encode] that name a model: on the Hub, or in a folder."""
-OF_NETWORKS = frozenset({"steps", "rows", "rounds", "taught_by", "band", "parameters"})
-"""What the record of a network may say of itself."""
 
 
 def config(config: RunConfig) -> RunConfig:
@@ -48,10 +47,9 @@ def model(name: str | None) -> str | None:
     return name if on_hub else _last(name)
 
 
-def record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of a network: how long it was trained and on how much, not from what and where."""
-    contents = {key: value for key, value in record["contents"].items() if key in OF_NETWORKS}
-    return {**record, "made_from": {}, "contents": contents}
+def contents(contents: NetworkContents) -> NetworkContents:
+    """What a network says of itself: how long it was trained and on how much, not from what and where."""
+    return contents.model_copy(update={"recipe": ""}) if isinstance(contents, ImportedContents) else contents
 
 
 def _last(name: str) -> str:

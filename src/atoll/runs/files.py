@@ -71,7 +71,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RunError(f"{path} is missing; run the stage that writes it, or `atoll run`, first") from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise CorruptError(f"{path} is damaged; delete its folder and run the same command again") from None
 
 

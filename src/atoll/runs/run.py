@@ -11,6 +11,16 @@ from typing import Any
 from atoll.config import RunConfig, TrainConfig, assignments, merged, validate
 from atoll.errors import AtollError, ConfigError, RunError, StaleError
 from atoll.runs.files import append_line, digest, read_json, replacing, write_json
+from atoll.runs.records import (
+    ClusterContents,
+    DataContents,
+    DrawnContents,
+    FewStepContents,
+    NetworkContents,
+    PartitionContents,
+    RouterContents,
+    StudentContents,
+)
 from atoll.runs.stage import DONE, STARTED, Stage
 
 RECIPE, RESOLVED = "run.toml", "resolved.json"
@@ -89,42 +99,42 @@ class Run:
         return Stage(self.path.joinpath(*parts))
 
     @property
-    def data(self) -> Stage:
+    def data(self) -> Stage[DataContents]:
         """All samples at rest."""
-        return self.stage("data")
+        return Stage(self.path / "data", DataContents)
 
     @property
-    def partition(self) -> Stage:
+    def partition(self) -> Stage[PartitionContents]:
         """Centroids, assignment, sizes, and one folder per cluster."""
-        return self.stage("partition")
+        return Stage(self.path / "partition", PartitionContents)
 
-    def cluster(self, index: int) -> Stage:
+    def cluster(self, index: int) -> Stage[ClusterContents]:
         """One cluster's samples: all that its expert may see."""
-        return self.stage("partition", f"cluster-{index:02d}")
+        return Stage(self.path / "partition" / f"cluster-{index:02d}", ClusterContents)
 
-    def expert(self, index: int) -> Stage:
+    def expert(self, index: int) -> Stage[NetworkContents]:
         """One expert; the folder of a student is a run whose only expert is the folder itself."""
-        whole = self.stage()
-        return whole if whole.done else self.stage("experts", f"{index:02d}")
+        whole = Stage(self.path, NetworkContents)
+        return whole if whole.done else Stage(self.path / "experts" / f"{index:02d}", NetworkContents)
 
     @property
-    def router(self) -> Stage:
+    def router(self) -> Stage[RouterContents]:
         """The router."""
-        return self.stage("router")
+        return Stage(self.path / "router", RouterContents)
 
     @property
-    def student(self) -> Stage:
+    def student(self) -> Stage[StudentContents]:
         """The one model distilled from all experts."""
-        return self.stage("student")
+        return Stage(self.path / "student", StudentContents)
 
     @property
-    def few_step(self) -> Stage:
+    def few_step(self) -> Stage[FewStepContents]:
         """The one that needs few steps."""
-        return self.stage("few-step")
+        return Stage(self.path / "few-step", FewStepContents)
 
-    def drawn(self, index: int) -> Stage:
+    def drawn(self, index: int) -> Stage[DrawnContents]:
         """Samples of one expert in place of its cluster's."""
-        return self.stage("drawn", f"cluster-{index:02d}")
+        return Stage(self.path / "drawn" / f"cluster-{index:02d}", DrawnContents)
 
     def expert_inputs(self, index: int) -> dict[str, Any]:
         """What expert `index` is made from."""

@@ -12,6 +12,7 @@ from atoll.flow.mixture import given_class
 from atoll.models import checkpoint
 from atoll.models.expert import as_expert
 from atoll.runs import Stage
+from atoll.runs.records import RouterContents
 from atoll.sampling import routing
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.roster import Roster
@@ -23,7 +24,7 @@ class Parts:
 
     experts: Sequence[Stage]
     priors: Sequence[float]
-    router: Stage | None = None
+    router: Stage[RouterContents] | None = None
     counts: Sequence[Sequence[int]] | None = None
     """Samples of each class in each cluster."""
     first: int = 0
@@ -78,7 +79,7 @@ def _require(stage: Stage) -> None:
         raise RunError(f"{stage.path} is not trained yet; run `atoll run` on its recipe first")
 
 
-def _band(router: Stage) -> routing.Band:
+def _band(router: Stage[RouterContents]) -> routing.Band:
     """The router's band, if it was measured."""
-    measured = router.contents.get("band")
+    measured = router.contents.band
     return routing.Band(*measured) if measured else routing.Band()

@@ -16,6 +16,7 @@ from atoll.data import store
 from atoll.data.latents import decode_samples
 from atoll.errors import AtollError
 from atoll.runs import replacing, write_json
+from atoll.runs.records import SampleFormat
 from atoll.sampling import provenance
 from atoll.sampling.provenance import PALETTE, Provenance
 from atoll.sampling.request import Request
@@ -26,9 +27,12 @@ WIDEST = 16
 
 
 class Writer:
-    """Writes samples as they come, and what is known about all of them at the end."""
+    """Writes samples as they come, and what is known about all of them at the end.
 
-    def __init__(self, out: Path, contents: Mapping[str, Any], request: Request) -> None:
+    Without `contents` nobody knows what values mean, and there are no pictures.
+    """
+
+    def __init__(self, out: Path, contents: SampleFormat | None, request: Request) -> None:
         self.out, self.contents, self.request, self.how = out, contents, request, request.settings
         self._x_0: dict[int, torch.Tensor] = {}
         self._shares: dict[int, list[float]] = {}
@@ -51,7 +55,7 @@ class Writer:
             if self.how.provenance:
                 self._provenance[index] = Provenance.of(samples, row)
         self._strategy, self._certainty = samples.strategy, samples.certainty
-        if self.contents["kind"] == "unknown":
+        if self.contents is None:
             return
         pixels = to_pixels(samples.x_0, self.contents)
         for row, index in enumerate(indices):
@@ -154,14 +158,14 @@ class Writer:
             raise AtollError(f"cannot write to {self.out} ({reason}); give another --out") from None
 
 
-def to_pixels(x_0: torch.Tensor, contents: Mapping[str, Any]) -> NDArray[np.uint8]:
+def to_pixels(x_0: torch.Tensor, contents: SampleFormat) -> NDArray[np.uint8]:
     """A picture (n, height, width, channels) of each sample; latents go through their autoencoder."""
-    if contents.get("autoencoder") is None:
+    if contents.autoencoder is None:
         return store.to_pixels(x_0, contents)
     decoded = decode_samples(x_0, contents, str(x_0.device))
-    plain = {"kind": "image" if decoded.ndim == 4 else "video", "dtype": "uint8"}
-    scale = {name: [127.5] * decoded.shape[1] for name in ("mean", "std")}
-    return store.to_pixels(decoded, {**plain, **scale})
+    scale = (127.5,) * decoded.shape[1]
+    plain = SampleFormat(kind="image" if decoded.ndim == 4 else "video", dtype="uint8", mean=scale, std=scale)
+    return store.to_pixels(decoded, plain)
 
 
 def picture_name(index: int) -> str:

@@ -13,6 +13,7 @@ from atoll.errors import ConfigError, RunError
 from atoll.models import checkpoint
 from atoll.models.conditions import TextCondition
 from atoll.runs import RESOLVED, Run, Stage
+from atoll.runs.records import PartitionContents
 from atoll.sampling import building, request
 from atoll.sampling.sampler import Sampler
 from atoll.sampling.vocabulary import Encode, Vocabulary
@@ -46,7 +47,7 @@ def open_run_model(run: Run, device: str | None = None, **settings: Any) -> Samp
     serving = _serving(run, how)
     contents = run.partition.contents
     stages = [run.expert(index) for index in range(run.config.partition.clusters)]
-    parts = building.Parts(stages, contents["priors"], run.router, contents.get("labels"), serving[0])
+    parts = building.Parts(stages, contents.priors, run.router, contents.labels, serving[0])
     return Sampler(
         building.build(parts, where, how.resident),
         how if len(serving) == len(stages) else how.model_copy(update={"experts": tuple(serving)}),
@@ -59,7 +60,7 @@ def student_folder(run: Run, model: str) -> Path:
     stage = run.student if model == "student" else run.few_step
     if not stage.done:
         raise RunError(f"{stage.path} is not trained yet; run `atoll student` on its recipe first")
-    teacher = stage.record["made_from"].get("student")
+    teacher = stage.record.made_from.get("student")
     if teacher is not None and run.student.done and teacher != run.student.digest:
         raise RunError(
             f"{stage.path} was made from an earlier student; run `atoll student` again, or delete it"
@@ -101,9 +102,9 @@ def _download(name: str) -> Path:
 def vocabulary(run: Run, device: str = "auto") -> Vocabulary:
     """What names of classes and prompts mean in this run."""
     contents = run.partition.contents
-    about = contents.get("text")
-    encode = None if about is None else _encoder(run, about["model"], about["tokens"], device)
-    return Vocabulary(tuple(contents["class_names"]), encode)
+    about = contents.text
+    encode = None if about is None else _encoder(run, about.model, about.tokens, device)
+    return Vocabulary(contents.class_names, encode)
 
 
 def _encoder(run: Run, name: str, tokens: int, device: str) -> Encode:
@@ -151,9 +152,9 @@ def is_expert(path: Path) -> bool:
     return here == [True, True, False]
 
 
-def contents_of(run: Run) -> dict[str, Any]:
+def contents_of(run: Run) -> PartitionContents:
     """What is known of a run's samples, with its autoencoder where it is now."""
     contents = run.partition.contents
-    if contents.get("autoencoder") is not None:
-        contents["autoencoder"] = model_name(run, contents["autoencoder"])
-    return contents
+    if contents.autoencoder is None:
+        return contents
+    return contents.model_copy(update={"autoencoder": model_name(run, contents.autoencoder)})

@@ -6,6 +6,7 @@ from typing import Any
 
 from atoll.errors import AtollError, Interrupted
 from atoll.runs import RESOLVED, Run
+from atoll.runs.records import SampleFormat
 from atoll.sampling import opening
 from atoll.sampling.gallery import Writer
 from atoll.sampling.opening import contents_of, is_expert
@@ -47,11 +48,11 @@ def sample_expert(
 ) -> dict[str, Any]:
     """Sample a lone expert; it does not know what its values mean, so they are written as they are."""
     sampler = opening.open_model(folder, **settings)
-    return _sample_to(sampler, {"kind": "unknown"}, out, sampler.request(label=label), progress)
+    return _sample_to(sampler, None, out, sampler.request(label=label), progress)
 
 
 def _sample_to(
-    sampler: Sampler, contents: Mapping[str, Any], out: Path, asked: Request, progress: Progress | None
+    sampler: Sampler, contents: SampleFormat | None, out: Path, asked: Request, progress: Progress | None
 ) -> dict[str, Any]:
     writer = Writer(out, contents, asked)
     writer.open()

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pydantic import JsonValue
+
 from atoll.errors import StaleError, StorageError
 from atoll.runs import (
     DONE,
@@ -23,13 +25,20 @@ from atoll.runs import (
     Run,
     Stage,
     append_line,
-    digest,
     file_digest,
     read_json,
     read_lines,
     replacing,
-    safe_name,
     write_json,
+)
+from atoll.runs.records import (
+    FewStepContents,
+    FileName,
+    Frozen,
+    StageRecord,
+    StudentContents,
+    parse_record,
+    validated,
 )
 from atoll.storage.clock import CLOCK, Clock
 from atoll.storage.leases import LeaseLost, StoreLeases
@@ -57,6 +66,16 @@ PLAIN = (RECIPE, RESOLVED)
 MARK = "store.json"
 """By it a folder is known to be a run in a store, whose files have other names than in a run's own folder."""
 SCHEMA = 1
+
+
+class Upload(Frozen):
+    """A finished stage as the store says it: whose attempt it was, where its files are, and its record."""
+
+    attempt: FileName
+    token: int
+    metrics: FileName | None
+    folder: FileName
+    record: dict[str, JsonValue]
 
 
 class Mirror:
@@ -104,26 +123,28 @@ class Mirror:
         """Whether the stage is finished in the store."""
         return self.store.exists(f"{self.name(stage)}/{DONE}")
 
-    def _done(self, stage: Stage) -> dict[str, Any] | None:
-        """What the store says of a finished stage, names of files checked."""
-        done = self.store.read_json(f"{self.name(stage)}/{DONE}")
-        if done is not None:
-            for name in (done["folder"], *done["record"]["files"]):
-                safe_name(name)
-        return done
+    def _done(self, stage: Stage) -> tuple[Upload, StageRecord] | None:
+        """What the store says of a finished stage."""
+        name = f"{self.name(stage)}/{DONE}"
+        tree = self.store.read_json(name)
+        if tree is None:
+            return None
+        where = f"{self.store.address}/{name}"
+        upload = validated(Upload, tree, where)
+        return upload, parse_record(upload.record, where)
 
     def download_record(self, stage: Stage) -> bool:
         """`done.json` alone, which says what a stage is; False if it is not finished."""
         done = self._done(stage)
         if done is None:
             return False
-        record = done["record"]
-        if "taught_by" in record["contents"]:
+        upload, record = done
+        if isinstance(record.contents, StudentContents | FewStepContents):
             self._download_own_run(stage)
-        if not stage.done or read_json(stage.path / DONE) != record:
-            write_json(stage.path / DONE, record)
-        if attempt_here(stage) != done["attempt"]:
-            mark(stage, done["attempt"])
+        if not stage.done or read_json(stage.path / DONE) != record.facts():
+            stage.write(record)
+        if attempt_here(stage) != upload.attempt:
+            mark(stage, upload.attempt)
         (stage.path / STARTED).unlink(missing_ok=True)
         return True
 
@@ -141,10 +162,11 @@ class Mirror:
         done = self._done(stage)
         if done is None:
             return False
-        for file, sha256 in done["record"]["files"].items():
+        upload, record = done
+        for file, sha256 in record.files.items():
             if wanted(file) and not _same(stage.path / file, sha256):
-                self.store.download(f"{done['folder']}/{keyed(file, sha256)}", stage.path / file, sha256)
-        download_metrics(self.store, done["metrics"], stage)
+                self.store.download(f"{upload.folder}/{keyed(file, sha256)}", stage.path / file, sha256)
+        download_metrics(self.store, upload.metrics, stage)
         return self.download_record(stage)
 
     def download_networks(self) -> None:
@@ -179,11 +201,11 @@ class Mirror:
         """
         name, of = self.name(stage), _attempt_of(stage)
         begun = self._check(stage, of)
-        done = {"attempt": of, "token": 0, "metrics": None}
+        about: dict[str, Any] = {"attempt": of, "token": 0, "metrics": None}
         if attempt is not None:
             attempt.upload_state()
-            done |= {"token": attempt.pointer.token, "metrics": attempt.pointer.metrics}
-        self._upload_inside(stage, f"{name}/{of}", done, begun)
+            about |= {"token": attempt.pointer.token, "metrics": attempt.pointer.metrics}
+        self._upload_inside(stage, f"{name}/{of}", about, begun)
         try:
             self._check(stage, of)
         except LeaseLost:  # what was made for nothing is taken back
@@ -206,16 +228,16 @@ class Mirror:
             inside = {**about, "metrics": None}
             self._upload_inside(inner, f"{folder}/{inner.path.name}", inside, begun)
         name, record = self.name(stage), stage.record
-        for file, sha256 in record["files"].items():
+        for file, sha256 in record.files.items():
             self.store.upload(stage.path / file, f"{folder}/{keyed(file, sha256)}")
         metrics = about["metrics"] or self._upload_metrics(stage, folder)
         if (stage.path / RESOLVED).is_file():
             self.store.write(f"{name}/{RESOLVED}", (stage.path / RESOLVED).read_bytes())
-        done = {**about, "folder": folder, "metrics": metrics, "record": record}
-        if self.store.create(f"{name}/{DONE}", json.dumps(done).encode()):
+        upload = Upload(**{**about, "folder": folder, "metrics": metrics, "record": record.facts()})
+        if self.store.create(f"{name}/{DONE}", upload.model_dump_json().encode()):
             self.event("uploaded", stage=name)
         else:
-            self._give_way(stage, done, begun)
+            self._give_way(stage, upload, begun)
 
     def _upload_metrics(self, stage: Stage, folder: str) -> str | None:
         path = stage.path / METRICS
@@ -225,24 +247,23 @@ class Mirror:
         self.store.upload(path, name)
         return name
 
-    def _give_way(self, stage: Stage, ours: dict[str, Any], begun: bool) -> None:
+    def _give_way(self, stage: Stage, ours: Upload, begun: bool) -> None:
         """Another machine was first: its result counts, unless it is one of an earlier attempt."""
-        name = self.name(stage)
-        theirs = self.store.read_json(f"{name}/{DONE}")
-        if begun and theirs["attempt"] != ours["attempt"]:
-            self.store.write(f"{name}/{DONE}", json.dumps(ours).encode())
-        elif theirs["record"]["made_from"] != ours["record"]["made_from"]:
+        name, theirs = self.name(stage), self._done(stage)
+        if theirs is None or (begun and theirs[0].attempt != ours.attempt):
+            self.store.write(f"{name}/{DONE}", ours.model_dump_json().encode())
+        elif theirs[1].made_from != stage.record.made_from:
             raise StaleError(
                 f"{self.store.address}/{name} was made from other inputs; "
                 "add --start-over to replace it, or give the recipe another name"
             )
-        elif theirs["record"]["files"] != ours["record"]["files"]:
+        elif theirs[1].files != stage.record.files:
             self.event("gave_way", stage=name)
             self.download(stage)
 
     def _tidy(self, stage: Stage, folder: str) -> None:
         """Remove what only mattered while the stage was unfinished."""
-        kept = {f"{folder}/{keyed(file, sha256)}" for file, sha256 in stage.record["files"].items()}
+        kept = {f"{folder}/{keyed(file, sha256)}" for file, sha256 in stage.record.files.items()}
         others = (STATE, "metrics.", *(f"{inner.path.name}/" for inner in _inner(stage)))
         whole = tuple(f"{folder}/{one}" for one in others)
         names = self.store.names(folder)
@@ -293,7 +314,7 @@ class Mirror:
 
 def _attempt_of(stage: Stage) -> str:
     """The attempt that a finished stage is of; one that was never in a store is named by what is in it."""
-    return attempt_here(stage) or digest(stage.record["files"])[:12]
+    return attempt_here(stage) or stage.record.digest[:12]
 
 
 def _inner(stage: Stage) -> list[Stage]:

@@ -14,6 +14,7 @@ from atoll.evaluate import routing
 from atoll.evaluate.measure import Judge, sample_and_judge
 from atoll.launch.local import Job
 from atoll.runs import RESOLVED, Run, Stage, digest, read_json, read_lines, replacing, runs_folder, write_json
+from atoll.runs.records import DataContents, SampleFormat
 from atoll.sampling import gallery
 from atoll.sampling.opening import open_run_model
 from atoll.sampling.request import OPENING
@@ -34,15 +35,15 @@ class Workshop:
         self.root = runs_folder() / "studies"
         self.shared = self.root / "shared"
         self.folder = self.root / study.config.name
-        self._data: Stage | None = None
+        self._data: Stage[DataContents] | None = None
 
-    def data(self, progress: Progress | None = None) -> Stage:
+    def data(self, progress: Progress | None = None) -> Stage[DataContents]:
         """The samples, prepared once for all studies that stand on them."""
         if self._data is None:
             self._data = self._prepared(progress)
         return self._data
 
-    def _prepared(self, progress: Progress | None) -> Stage:
+    def _prepared(self, progress: Progress | None) -> Stage[DataContents]:
         config = self.study.base_run
         name = digest([encode.identity_of_settings(config), config.data.source])[:12]
         run = Run(self.shared / f"data-{name}", config)
@@ -92,7 +93,7 @@ class Workshop:
 
     def cells(self, progress: Progress | None = None) -> list[Cell]:
         """All cells of the study; what they need to know of the data is made first."""
-        return unfold(self.study, self.data(progress).contents)
+        return unfold(self.study, self.data(progress).contents.facts())
 
 
 def _link(place: Path, target: Path) -> None:
@@ -183,7 +184,7 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
         shutil.rmtree(run.router.path / "state", ignore_errors=True)
     trained = spent.told()
     judges: dict[EvaluateConfig, Judge] = {}
-    known = shop.data().contents
+    known = shop.data().contents.facts()
     examined = shop.examined(mine[0])
     if examined is not None and not examined.is_file():
         asked = mine[0].config.evaluate
@@ -198,8 +199,7 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
         sampler = open_run_model(run, **cell.config.sample.model_dump(include=set(OPENING)))
         found, drawn = sample_and_judge(sampler, judge, how.num, settings)
         found["seconds"] |= trained
-        if judge.real.contents["kind"] != "unknown":
-            _show(shop.picture(cell), drawn, judge.real.contents)
+        _show(shop.picture(cell), drawn, judge.real.contents)
         write_json(shop.result(cell), {**found, "flops_per_sample": inference_flops(cell, found, known)})
 
 
@@ -219,7 +219,7 @@ class _Spent:
         return whole
 
 
-def _show(path: Path, drawn: Samples, contents: Mapping[str, Any]) -> None:
+def _show(path: Path, drawn: Samples, contents: SampleFormat) -> None:
     """The first of a cell's samples as a picture; of the same seed, so that cells can be compared."""
     first = slice(0, SHOWN)
     pixels = gallery.to_pixels(drawn.x_0[first], contents)

@@ -17,6 +17,7 @@ from atoll.errors import ConfigError
 from atoll.flow import draws, mixture
 from atoll.models.conditions import TextCondition
 from atoll.runs import Run, Stage, digest, replacing
+from atoll.runs.records import DrawnContents, PartitionContents, SharedContents, TextFormat
 from atoll.sampling import building
 from atoll.sampling.sampler import Sampler
 
@@ -24,10 +25,10 @@ PART = 2048
 """Samples of one file, which is what an interruption may cost."""
 
 
-def draw(run: Run, index: int, num: int, *, start_over: bool = False) -> Stage:
+def draw(run: Run, index: int, num: int, *, start_over: bool = False) -> Stage[DrawnContents]:
     """As many samples of one expert as its cluster's share of `num`, at rest like a cluster's."""
     stage, expert, about = run.drawn(index), run.expert(index), run.partition.contents
-    rows = max(1, round(num * about["priors"][index]))
+    rows = max(1, round(num * about.priors[index]))
     made_from = {
         "seed": run.config.seed,
         "rows": rows,
@@ -45,12 +46,22 @@ def draw(run: Run, index: int, num: int, *, start_over: bool = False) -> Stage:
         if not path.is_file():
             _write_part(run, sampler, index, range(first, first + size), path)
         files.append((path.name, size))
-    own = {"cluster": index, "rows": rows, "parts": files, "prior": about["priors"][index]}
-    keys = ("kind", "shape", "dtype", "mean", "std", "group", "class_names", "text", "autoencoder", "preview")
-    shared = {key: about[key] for key in (*keys, "classes", "clusters", "priors")}
-    own["bytes"] = rows * int(np.prod(about["shape"])) * np.dtype(about["dtype"]).itemsize
-    stage.finish(made_from, [name for name, _ in files], {**shared, **own})
+    stage.finish(made_from, [name for name, _ in files], _contents(about, index, files))
     return stage
+
+
+def _contents(about: PartitionContents, index: int, files: list[tuple[str, int]]) -> DrawnContents:
+    """What is said of samples that stand for those of cluster `index`."""
+    rows = sum(size for _, size in files)
+    shared = {key: getattr(about, key) for key in SharedContents.model_fields if key != "rows"}
+    return DrawnContents(
+        **shared,
+        cluster=index,
+        rows=rows,
+        prior=about.priors[index],
+        bytes=rows * int(np.prod(about.shape)) * np.dtype(about.dtype).itemsize,
+        parts=tuple(files),
+    )
 
 
 def _write_part(run: Run, sampler: Sampler, index: int, numbers: range, path: Path) -> None:
@@ -59,7 +70,7 @@ def _write_part(run: Run, sampler: Sampler, index: int, numbers: range, path: Pa
     seed = draws.generator(run.config.seed, f"drawn/{index}", numbers[0]).initial_seed() % 2**62
     label = _labels(run, index, numbers) if ensemble.classes else None
     prompts = [how.prompts[n % len(how.prompts)] for n in numbers] if ensemble.text and how.prompts else None
-    states = None if prompts is None else _states(about, prompts)
+    states = None if prompts is None or about.text is None else _states(about.text, prompts)
     if ensemble.text and states is None:
         raise ConfigError("samples drawn from experts with captions need prompts: set sample.prompts")
     told = None if states is None else TextCondition(states.tokens, states.mask, states.pooled)
@@ -79,7 +90,7 @@ def _write_part(run: Run, sampler: Sampler, index: int, numbers: range, path: Pa
 
 def _labels(run: Run, index: int, numbers: range) -> list[int]:
     """Classes as often as the cluster has them."""
-    counts = run.partition.contents.get("labels")
+    counts = run.partition.contents.labels
     if counts is None:
         raise ConfigError(
             "the partition does not say which classes a cluster has; use student.data 'clusters'"
@@ -89,15 +100,14 @@ def _labels(run: Run, index: int, numbers: range) -> list[int]:
     return mixture.draw((share / share.sum()).expand(len(numbers), -1), uniform).tolist()
 
 
-def _states(about: dict[str, Any], prompts: list[str]) -> texts.TextStates:
-    encoder = texts.TextEncoder(about["text"]["model"], about["text"]["tokens"], "auto")
-    return encoder(prompts)
+def _states(about: TextFormat, prompts: list[str]) -> texts.TextStates:
+    return texts.TextEncoder(about.model, about.tokens, "auto")(prompts)
 
 
-def _stored(x_0: Tensor, about: dict[str, Any]) -> NDArray[Any]:
+def _stored(x_0: Tensor, about: PartitionContents) -> NDArray[Any]:
     """Samples as they are stored: whole numbers of pixels, or floats."""
     values = to_values(x_0, about).cpu()
-    dtype = np.dtype(about["dtype"])
+    dtype = np.dtype(about.dtype)
     if dtype.kind == "u":
         values = values.round().clamp(0, np.iinfo(dtype).max)
     return values.numpy().astype(dtype)
@@ -109,7 +119,7 @@ def _write(
     label: list[int] | None,
     prompts: list[str] | None,
     states: texts.TextStates | None,
-    about: dict[str, Any],
+    about: PartitionContents,
 ) -> None:
     raw = [sample.tobytes() for sample in stored]
     columns: dict[str, Any] = {
@@ -124,4 +134,4 @@ def _write(
     schema = cluster_schema(len(raw[0]), with_text=states is not None)
     schema = schema.remove(schema.get_field_index("sha256"))
     with replacing(path) as beside:
-        write_cluster_file(beside, pa.table(columns, schema=schema), about["group"])
+        write_cluster_file(beside, pa.table(columns, schema=schema), about.group)

@@ -21,6 +21,7 @@ from atoll.errors import ConfigError
 from atoll.flow import draws, maps, path, solver
 from atoll.models import checkpoint, conditions
 from atoll.runs import Run, Stage, digest
+from atoll.runs.records import FewStepContents
 from atoll.sampling import building
 from atoll.train import jobs, loop, student
 from atoll.train.moving import move, on_cpu
@@ -59,7 +60,7 @@ def few_step(run: Run, *, start_over: bool = False) -> Stage:
         build = partial(_task, run, course, clusters, before)
         shift = few.sample_shift if few.method == "meanflow" else 1.0
         describe = partial(student.as_run, run, course.stage, {"steps": few.sample_steps, "shift": shift})
-        before = jobs.trained(course.stage, made_from, build, measure=describe)
+        before = jobs.trained(course.stage, made_from, build, FewStepContents, measure=describe)
     return run.few_step
 
 

@@ -12,13 +12,14 @@ from atoll.errors import CheckpointError, ConfigError
 from atoll.models import checkpoint, convert
 from atoll.models.checkpoint import Blueprint
 from atoll.runs import Stage, digest, file_digest, replacing, write_json
+from atoll.runs.records import ImportedContents
 
 HUB = "hub:"
 
 
 def bring_in(
     source: str, folder: Path, mapping: Path | None, settings: Iterable[str], *, start_over: bool = False
-) -> Stage:
+) -> Stage[ImportedContents]:
     """Convert a foreign checkpoint into the folder of an expert."""
     facts, origin = read_facts(settings), _locate(source)
     tensors, blueprint = convert.convert(origin, mapping, facts)
@@ -27,16 +28,16 @@ def bring_in(
         "checkpoint": digest([file_digest(file) for file in files]),
         "settings": digest(blueprint.model_dump(mode="json")),
     }
-    stage = Stage(folder)
+    stage = Stage(folder, ImportedContents)
     if not stage.begin(made_from, start_over):
         return stage
     with replacing(folder / checkpoint.WEIGHTS) as beside:
         checkpoint.write_tensors(beside, tensors)
     write_json(folder / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
-    contents = {
-        "recipe": recipe_lines(folder, blueprint),
-        "parameters": sum(value.numel() for value in tensors.values()),
-    }
+    contents = ImportedContents(
+        recipe=recipe_lines(folder, blueprint),
+        parameters=sum(value.numel() for value in tensors.values()),
+    )
     stage.finish(made_from, [checkpoint.WEIGHTS, checkpoint.CONFIG], contents)
     return stage
 

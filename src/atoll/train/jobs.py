@@ -18,6 +18,7 @@ from atoll.models import adapt, checkpoint, conditions
 from atoll.models import expert as expert_room
 from atoll.runs import Run, Stage, replacing, write_json
 from atoll.runs.locks import alone
+from atoll.runs.records import ExpertContents, NetworkContents, RouterContents
 from atoll.sampling import routing
 from atoll.train import loop
 from atoll.train.moving import to_device
@@ -36,7 +37,7 @@ def expert(run: Run, index: int, *, start_over: bool = False) -> Stage:
     cluster, stage, config = run.cluster(index), run.expert(index), run.config.expert_for(index)
     with sealed(cluster):
         build = partial(_task, run, stage, [cluster], config)
-        return trained(stage, run.expert_inputs(index), build, start_over=start_over)
+        return trained(stage, run.expert_inputs(index), build, ExpertContents, start_over=start_over)
 
 
 def router(run: Run, *, start_over: bool = False) -> Stage:
@@ -45,7 +46,7 @@ def router(run: Run, *, start_over: bool = False) -> Stage:
     stage = run.router
     build = partial(_task, run, stage, clusters, run.config.router)
     band = partial(_measured_band, run, stage)
-    return trained(stage, run.router_inputs(), build, start_over=start_over, measure=band)
+    return trained(stage, run.router_inputs(), build, RouterContents, start_over=start_over, measure=band)
 
 
 Build = Callable[[Ranks], tuple[loop.Task, checkpoint.Blueprint]]
@@ -58,6 +59,7 @@ def trained(
     stage: Stage,
     made_from: dict[str, Any],
     build: Build,
+    kind: type[NetworkContents],
     *,
     start_over: bool = False,
     measure: Measure = lambda blueprint: {},
@@ -71,7 +73,7 @@ def trained(
         ranks.from_first(lambda: stage.begin(made_from, start_over))
         state = loop.train(task, devices.best())
         weights = {**task.model.state_dict(), **collected(state.averaged(), ranks)}
-        contents: dict[str, Any] = {"steps": state.step, "rows": task.reader.rows}
+        contents = partial(kind, steps=state.step, rows=task.reader.rows)
         ranks.from_first(lambda: publish(stage, blueprint, weights, made_from, contents, measure))
     return stage
 
@@ -81,15 +83,14 @@ def publish(
     blueprint: checkpoint.Blueprint,
     weights: dict[str, Tensor],
     made_from: dict[str, Any],
-    contents: dict[str, Any],
+    contents: Callable[..., NetworkContents],
     measure: Measure = lambda blueprint: {},
 ) -> None:
-    """Write what was trained, and say that it is finished."""
+    """Write what was trained, and say that it is finished; `contents` is told what was measured of it."""
     with replacing(stage.path / checkpoint.WEIGHTS) as beside:
         checkpoint.write_tensors(beside, weights)
     write_json(stage.path / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
-    contents = {**contents, **measure(blueprint)}
-    stage.finish(made_from, [checkpoint.WEIGHTS, checkpoint.CONFIG], contents)
+    stage.finish(made_from, [checkpoint.WEIGHTS, checkpoint.CONFIG], contents(**measure(blueprint)))
 
 
 def _measured_band(run: Run, stage: Stage, blueprint: checkpoint.Blueprint) -> dict[str, Any]:
@@ -140,7 +141,7 @@ def blueprint_of(run: Run, config: NetworkConfig, reader: Reader) -> checkpoint.
     kind = run.config.condition.kind
     if kind == "class" and not reader.classes:
         raise ConfigError("condition.kind is 'class' but the samples have no labels; use 'none'")
-    about = reader.contents.get("text")
+    about = reader.contents.text
     if kind == "text" and not about:
         raise ConfigError("condition.kind is 'text' but the samples have no text states; set encode.text")
     if isinstance(config, RouterConfig) and config.blind:
@@ -155,7 +156,7 @@ def blueprint_of(run: Run, config: NetworkConfig, reader: Reader) -> checkpoint.
         shape=tuple(reader.shape),
         condition=kind,
         classes=reader.classes if kind == "class" else 0,
-        text=about["width"] if kind == "text" and about else 0,
+        text=about.width if kind == "text" and about else 0,
         clusters=run.config.partition.clusters,
         objective=objective,
     )

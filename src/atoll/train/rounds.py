@@ -21,6 +21,7 @@ from atoll.errors import ConfigError, RunError, StaleError
 from atoll.models import checkpoint
 from atoll.runs import Run, Stage, replacing
 from atoll.runs.locks import alone
+from atoll.runs.records import MergedContents, SiteContents, StudentContents
 from atoll.train import jobs, loop, student
 from atoll.train.ranks import Ranks, joined
 from atoll.train.state import DECISIONS, SCALE, TrainingState, collected
@@ -170,7 +171,7 @@ class Site:
             names[SCALE] = LOSS_SCALE
         for prefix, name in names.items():
             _write(stage, name, {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)})
-        stage.finish(made_from, list(names.values()), {"steps": step, "rows": self._reader.rows})
+        stage.finish(made_from, list(names.values()), SiteContents(steps=step, rows=self._reader.rows))
         shutil.copyfile(stage.path / "state" / DECISIONS, stage.path / DECISIONS)
         shutil.rmtree(stage.path / "state", ignore_errors=True)
 
@@ -230,7 +231,7 @@ def _begin(run: Run, known: int = 0) -> None:
     weights = dict(network.state_dict())
     _write(stage, checkpoint.WEIGHTS, weights)
     _write(stage, AVERAGE, weights)
-    stage.finish(made_from, [checkpoint.WEIGHTS, AVERAGE], {"steps": 0})
+    stage.finish(made_from, [checkpoint.WEIGHTS, AVERAGE], MergedContents())
 
 
 def _merge(run: Run, number: int) -> Stage:
@@ -242,7 +243,7 @@ def _merge(run: Run, number: int) -> Stage:
     if away:
         raise RunError(f"round {number} waits for {', '.join(away)}; run `atoll student --site` for each")
     for part in parts:
-        if part.record["made_from"]["merged"] != before.digest:
+        if part.record.made_from.get("merged") != before.digest:
             raise StaleError(f"{part.path} was made from other weights than this round's; delete it")
     made_from = {"before": before.digest, "parts": [part.digest for part in parts], "shares": shares(run)}
     if not stage.begin(made_from):
@@ -258,7 +259,7 @@ def _merge(run: Run, number: int) -> Stage:
     for name, tensors in written.items():
         _write(stage, name, tensors)
     steps = min((number + 1) * how.inner, config.steps)
-    stage.finish(made_from, list(written), {"steps": steps, "round": number})
+    stage.finish(made_from, list(written), MergedContents(steps=steps, round=number))
     if number >= KEPT_ROUNDS:
         shutil.rmtree(folder(run, number - KEPT_ROUNDS, "merged").path.parent)
     return stage
@@ -297,7 +298,9 @@ def _finish(run: Run) -> Stage:
     clusters = student.clusters_of(run)
     reader = Reader(clusters, 1, run.config.seed)
     last = merged(run, last_round(run) - 1)
-    contents = {"steps": config.steps, "rows": reader.rows, "rounds": last_round(run)}
+    contents = functools.partial(
+        StudentContents, steps=config.steps, rows=reader.rows, rounds=last_round(run)
+    )
     blueprint = jobs.blueprint_of(run, config, reader)
     describe = functools.partial(student.as_run, run, run.student, {})
     jobs.publish(run.student, blueprint, _read(last, AVERAGE), made_from, contents, describe)

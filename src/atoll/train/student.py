@@ -13,7 +13,8 @@ from atoll.data.store import Batch, Reader
 from atoll.errors import ConfigError
 from atoll.flow import draws, maps, path
 from atoll.models import checkpoint
-from atoll.runs import DONE, RESOLVED, Run, Stage, digest, write_json
+from atoll.runs import RESOLVED, Run, Stage, digest, write_json
+from atoll.runs.records import ClusterContents, StageRecord, StudentContents
 from atoll.sampling import building
 from atoll.train import drawn as drawing
 from atoll.train import jobs, loop
@@ -29,7 +30,10 @@ def dense(run: Run, *, start_over: bool = False) -> Stage:
     clusters = clusters_of(run)
     build = partial(_task, run, run.student, clusters, settings(run))
     describe = partial(as_run, run, run.student, {})
-    return jobs.trained(run.student, inputs(run, clusters), build, start_over=start_over, measure=describe)
+    made_from = inputs(run, clusters)
+    return jobs.trained(
+        run.student, made_from, build, StudentContents, start_over=start_over, measure=describe
+    )
 
 
 def as_run(
@@ -53,13 +57,10 @@ def as_run(
             "student": None,
         }
     )
-    whole = {"clusters": 1, "sizes": [sum(about["sizes"])], "priors": [1.0]}
-    contents = {
-        key: value for key, value in about.items() if key not in ("digests", "margins", "nmi", "labels")
-    }
-    write_json(
-        stage.path / "partition" / DONE, {"made_from": {}, "files": {}, "contents": {**contents, **whole}}
-    )
+    whole = {"clusters": 1, "sizes": (sum(about.sizes),), "priors": (1.0,)}
+    unknown = dict.fromkeys(("digests", "margins", "nmi", "labels"))
+    contents = about.model_copy(update={**whole, **unknown})
+    Stage(stage.path / "partition").write(StageRecord.of({}, {}, contents))
     write_json(stage.path / RESOLVED, one.model_dump(mode="json"))
     data = stage.path / "data"
     if not data.is_symlink():
@@ -74,7 +75,7 @@ def settings(run: Run) -> StudentConfig:
     return run.config.student
 
 
-def clusters_of(run: Run, indices: Sequence[int] | None = None) -> list[Stage]:
+def clusters_of(run: Run, indices: Sequence[int] | None = None) -> list[Stage[ClusterContents]]:
     """The samples to learn at: the clusters themselves, or what their experts draw in their place."""
     indices = range(run.config.partition.clusters) if indices is None else indices
     if settings(run).data == "clusters":
@@ -163,7 +164,7 @@ def teachers_of(
 def priors(run: Run, index: int = 0) -> list[float]:
     """The share of each cluster in all samples, as one of them says, or the partition without them."""
     cluster = run.cluster(index)
-    return list((cluster if cluster.done else run.partition).contents["priors"])
+    return list(cluster.contents.priors if cluster.done else run.partition.contents.priors)
 
 
 def _check_teacher(stage: Stage, blueprint: checkpoint.Blueprint) -> None:
@@ -223,7 +224,7 @@ def _common_start(run: Run) -> Stage:
 
 def _require_common_start(experts: list[Stage]) -> None:
     """Weights can be averaged only if they come from the same ones."""
-    starts = {expert.record["made_from"].get("init") for expert in experts}
+    starts = {expert.record.made_from.get("init") for expert in experts}
     if len(starts) > 1 or None in starts:
         raise ConfigError(
             "student.init 'average' needs experts that share a start: set expert.init for all of them, "
