@@ -178,33 +178,31 @@ class Mirror:
         counts.
         """
         name, of = self.name(stage), _attempt_of(stage)
-        begun = self._check(stage, of)
+        begun = self._check(name, of)
         done = {"attempt": of, "token": 0, "metrics": None}
         if attempt is not None:
             attempt.upload_state()
             done |= {"token": attempt.pointer.token, "metrics": attempt.pointer.metrics}
-        self._upload_inside(stage, f"{name}/{of}", done, begun)
+        self._upload_inside(stage, f"{name}/{of}", done, name if begun else None)
         try:
-            self._check(stage, of)
+            self._check(name, of)
         except LeaseLost:  # what was made for nothing is taken back
-            self.store.delete([f"{name}/{DONE}"])
+            if (self._done(stage) or done)["attempt"] == of:
+                self.store.delete([f"{name}/{DONE}"])
             raise
         self._tidy(stage, f"{name}/{of}")
 
-    def _check(self, stage: Stage, attempt: str) -> bool:
-        """Whether the stage was begun under a lease; `LeaseLost` if it was started over since then."""
-        pointer = newest(self.store, self.name(stage))
+    def _check(self, name: str, attempt: str) -> bool:
+        """Whether a stage was begun under a lease; `LeaseLost` if it was started over since then."""
+        pointer = newest(self.store, name)
         if pointer is not None and pointer.attempt != attempt:
-            raise LeaseLost(
-                f"{self.name(stage)} was started over elsewhere; run the same command again to go on with it"
-            )
+            raise LeaseLost(f"{name} was started over elsewhere; run the same command again to go on with it")
         return pointer is not None
 
-    def _upload_inside(self, stage: Stage, folder: str, about: dict[str, Any], begun: bool) -> None:
+    def _upload_inside(self, stage: Stage, folder: str, about: dict[str, Any], begun: str | None) -> None:
         """One stage's files to a folder of the store, inner stages first, and then its `done.json`."""
         for inner in _inner(stage):
-            inside = {**about, "metrics": None}
-            self._upload_inside(inner, f"{folder}/{inner.path.name}", inside, begun)
+            self._upload_inside(inner, f"{folder}/{inner.path.name}", {**about, "metrics": None}, begun)
         name, record = self.name(stage), stage.record
         for file, sha256 in record["files"].items():
             self.store.upload(stage.path / file, f"{folder}/{keyed(file, sha256)}")
@@ -225,11 +223,12 @@ class Mirror:
         self.store.upload(path, name)
         return name
 
-    def _give_way(self, stage: Stage, ours: dict[str, Any], begun: bool) -> None:
+    def _give_way(self, stage: Stage, ours: dict[str, Any], begun: str | None) -> None:
         """Another machine was first: its result counts, unless it is one of an earlier attempt."""
         name = self.name(stage)
         theirs = self.store.read_json(f"{name}/{DONE}")
-        if begun and theirs["attempt"] != ours["attempt"]:
+        if begun is not None and theirs["attempt"] != ours["attempt"]:
+            self._check(begun, ours["attempt"])
             self.store.write(f"{name}/{DONE}", json.dumps(ours).encode())
         elif theirs["record"]["made_from"] != ours["record"]["made_from"]:
             raise StaleError(
@@ -247,6 +246,20 @@ class Mirror:
         whole = tuple(f"{folder}/{one}" for one in others)
         names = self.store.names(folder)
         self.store.delete(name for name in names if name not in kept and not name.startswith(whole))
+
+    def upload_borrowed(self, path: str) -> None:
+        """A finished stage from outside of the run, as `expert.init` names one, for machines without it."""
+        stage, name = Stage(Path(path)), self.name(self.borrowed(path))
+        record = stage.record
+        folder = f"{name}/{digest(record['files'])[:12]}"
+        for file, sha256 in record["files"].items():
+            self.store.upload(stage.path / file, f"{folder}/{keyed(file, sha256)}")
+        done = {"attempt": folder.rpartition("/")[2], "token": 0, "folder": folder, "metrics": None}
+        self.store.write(f"{name}/{DONE}", json.dumps({**done, "record": record}).encode())
+
+    def borrowed(self, path: str) -> Stage:
+        """Where the run has a copy of a stage from outside: to be downloaded as any other."""
+        return self.run.stage("borrowed", digest(path)[:12])
 
     def clear(self, stage: Stage) -> None:
         """Throw a stage away, there and here: a new attempt, of which no machine has anything.
