@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import atoll
+from atoll.cli import results  # noqa: F401 - it adds its commands to the app
+from atoll.cli.options import app
 from atoll.errors import CorruptError, RunError
 from atoll.runs import Run, read_json
 from atoll.storage import cache
@@ -123,3 +125,27 @@ def test_what_is_damaged_there_is_not_to_be_deleted(uploaded, place):
     with pytest.raises(CorruptError, match="--start-over") as caught:
         cache.download_run(address)
     assert "delete" not in str(caught.value)
+
+
+def test_commands_take_the_path_of_a_mounted_store(finished, tmp_path, monkeypatch, capsys):
+    """Sampled, evaluated and exported as a run's own folder would be; nothing in it changes."""
+    (tmp_path / "mounted").mkdir()
+    folder = tmp_path / "mounted" / "tiny"
+    mirror = Mirror(finished, str(folder), 30)
+    mirror.open(lead=True)
+    stages = (finished.data, finished.partition, *(finished.expert(k) for k in range(3)), finished.router)
+    for stage in stages:
+        mirror.upload(stage)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    monkeypatch.chdir(tmp_path)
+    small = ["evaluate.num=8", "evaluate.reference=64", 'evaluate.features=["pixels"]', "evaluate.routing=0"]
+    for command in (
+        ["sample", str(folder), "--num", "2", "--steps", "2"],
+        ["evaluate", str(folder), *(part for text in small for part in ("--set", text))],
+        ["export", str(folder), str(tmp_path / "exported")],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            app(command)
+        assert ended.value.code in (0, None), capsys.readouterr().err
+    assert (tmp_path / "samples").is_dir() and (tmp_path / "exported" / "model_index.json").is_file()
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before

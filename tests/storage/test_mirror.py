@@ -7,7 +7,7 @@ import pytest
 
 from atoll.config import RunConfig
 from atoll.errors import CorruptError, StaleError, StorageError
-from atoll.runs import Run, read_lines, write_json
+from atoll.runs import Run, Stage, read_lines, write_json
 from atoll.runs.records import Contents, ExpertContents
 from atoll.storage.leases import LeaseLost
 from atoll.storage.mirror import Mirror
@@ -250,6 +250,48 @@ def test_a_finished_stage_of_an_earlier_attempt_does_not_count(machine):
     c = machine("c")
     assert c.download(c.run.expert(0))
     assert c.run.expert(0).verify("weights.json").read_text() == "new"
+
+
+def test_a_late_finish_of_an_earlier_attempt_changes_nothing(machine, monkeypatch):
+    """Started over and finished again elsewhere, all while the old result was on its way."""
+    a, b = machine("a"), machine("b")
+    attempt = a.attempt(a.run.expert(0), a.leases.acquire("experts/00").token)
+    stage, create = finished(a.run, weights="old"), a.store.create
+
+    def late(name, data):
+        b.clear(b.run.expert(0))
+        heir = b.attempt(b.run.expert(0), b.leases.acquire("experts/00").token)
+        b.upload(finished(b.run, made_from="y", weights="new"), heir)
+        return create(name, data)
+
+    monkeypatch.setattr(a.store, "create", late)
+    with pytest.raises(LeaseLost, match="started over"):
+        a.upload(stage, attempt)
+    c = machine("c")
+    assert c.download(c.run.expert(0))
+    assert c.run.expert(0).verify("weights.json").read_text() == "new"
+
+
+def test_done_carries_the_token_of_who_made_it(machine):
+    a = machine("a")
+    a.leases.revoke("experts/00")
+    attempt = a.attempt(a.run.expert(0), a.leases.acquire("experts/00").token)
+    a.upload(finished(a.run, weights="12"), attempt)
+    assert a.store.read_json("experts/00/done.json")["token"] == 2
+
+
+def test_a_stage_from_outside_the_run_travels_with_it(machine, tmp_path):
+    a, b = machine("a"), machine("b")
+    outside = Stage(tmp_path / "imported")
+    outside.begin({})
+    for text in ("first", "second"):
+        (outside.path / "weights.json").write_text(text)
+        outside.finish({}, ["weights.json"], {})
+        a.upload_borrowed(str(outside.path))
+        copy = b.borrowed(str(outside.path))
+        assert b.download(copy)
+        assert copy.verify("weights.json").read_text() == text
+        assert copy.digest == outside.digest
 
 
 def test_clusters_that_were_uploaded_on_the_way_are_not_sent_again(machine):

@@ -131,7 +131,7 @@ EXPECTED = {
     "train/window.py _read",  # once for a line of metrics
     "train/loop.py __init__",  # the network comes to the device
     "models/checkpoint.py load",  # so do teachers
-    "train/student.py teachers_of",
+    "sampling/building.py build",
     "train/state.py restore",  # and what a round begins with
     "train/state.py <dictcomp>",  # what was trained comes back
 }

@@ -13,14 +13,15 @@ from atoll.runs import read_json
 from atoll.train import optimiser
 from atoll.train import state as states
 from atoll.train.ranks import Ranks
+from tests.pretend_gpu import pretended_gpu
 
 
-def fresh(seed: int) -> states.TrainingState:
+def fresh(seed: int, device: torch.device | str = "cpu") -> states.TrainingState:
     torch.manual_seed(seed)
-    model = nn.Linear(3, 2)
+    model = nn.Linear(3, 2).to(device)
     state = states.TrainingState(model, optimiser.build(model, TrainConfig()))
     for _ in range(2):
-        model(torch.randn(4, 3)).square().sum().backward()
+        torch.autograd.backward(model(torch.randn(4, 3).to(device)).square().sum())
         state.optimisers[0].step(0.1)
         state.step += 1
     return state
@@ -134,6 +135,26 @@ def test_steps_go_on_while_the_state_is_written(tmp_path, monkeypatch):
     again = fresh(1)
     keeper(tmp_path).resume(again)
     assert all(torch.equal(value, before[name]) for name, value in again.tensors())
+
+
+def test_saves_on_a_gpu_are_not_waited_for_and_use_their_memory_again(tmp_path):
+    with pretended_gpu() as gpu:
+        state, writer = fresh(0, "cuda"), keeper(tmp_path, background=True)
+        gpu.waits.clear()
+        writer.save(state)
+        places = {name: value.data_ptr() for name, value in writer._pinned.items()}
+        state.step += 1
+        state.optimisers[0].step(0.1)
+        writer.save(state)
+        assert not gpu.waits, gpu.told()
+        writer.wait()
+        assert places == {name: value.data_ptr() for name, value in writer._pinned.items()}
+        written = {name: value.cpu() for name, value in state.tensors()}
+    assert places.keys() == written.keys()
+    again = fresh(1)
+    keeper(tmp_path).resume(again)
+    assert again.step == 3
+    assert all(torch.equal(value, written[name]) for name, value in again.tensors())
 
 
 def flip(path):

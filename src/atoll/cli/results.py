@@ -65,15 +65,16 @@ def evaluate(
 ) -> None:
     """Distances to the data, occupancy, copies, router and experts of a finished run, with intervals."""
     from atoll.evaluate import evaluation, measure
-    from atoll.runs import Run
+    from atoll.sampling.opening import open_run
 
-    opened = Run.open(run_folder).changed(overrides)
+    run = open_run(run_folder, samples=True)
+    opened = run.changed(overrides)
     with bar(as_json) as progress:
         found = evaluation.evaluate(opened, progress=progress)
     if (opened.path / "samples" / "samples.json").is_file():
         from atoll.pages import report
 
-        report.write_report(Run.open(run_folder), opened.path / "samples")
+        report.write_report(run, opened.path / "samples")
     said = [measure.table(list(found["strategies"].items()))]
     said += [evaluation.routing_table(found["routing"])] if "routing" in found else []
     tell(as_json, found, "\n".join([*said, f"Wrote {opened.path / 'evaluation' / evaluation.FILE}"]))
@@ -131,9 +132,9 @@ def export(
 ) -> None:
     """A finished run as a diffusers pipeline with a model card."""
     from atoll.publish import export as room
-    from atoll.runs import Run
+    from atoll.sampling.opening import open_run
 
-    answer = room.export(Run.open(run_folder), target, licence)
+    answer = room.export(open_run(run_folder), target, licence)
     tell(as_json, answer, f"Exported to {answer['address']}")
 
 

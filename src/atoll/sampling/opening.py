@@ -68,10 +68,13 @@ def student_folder(run: Run, model: str) -> Path:
     return stage.path
 
 
-def open_run(path: Path) -> Run:
-    """The run in a folder, in an exported folder, in a store (`s3://…`) or on the Hub (`hub:owner/name`)."""
+def open_run(path: Path, *, samples: bool = False) -> Run:
+    """The run in a folder, in an exported folder, in a store (`s3://…`) or on the Hub (`hub:owner/name`).
+
+    A store is a bucket or a mounted folder; `samples` says whether its samples at rest are needed as well.
+    """
     if (address := store_address(path)) is not None:
-        path = download_run(address)
+        path = download_run(address, samples=samples)
     if str(path).startswith(HUB):
         path = _download(str(path).removeprefix(HUB))
     return Run.open(path / ENSEMBLE if (path / INDEX).is_file() else path)

@@ -13,11 +13,12 @@ from atoll.sampling.opening import contents_of, is_expert
 from atoll.sampling.request import Request
 from atoll.sampling.sampler import Progress, Sampler
 from atoll.sampling.vocabulary import Asked, Prompts
+from atoll.storage.cache import store_address
 
 
 def default_out(path: Path) -> Path:
-    """Where samples go unless the command says otherwise: into the run or the expert, not into an export."""
-    own = (path / RESOLVED).is_file() or is_expert(path)
+    """Where samples go unless the command says otherwise: into a run or an expert of one's own."""
+    own = ((path / RESOLVED).is_file() and store_address(path) is None) or is_expert(path)
     return path / "samples" if own else Path("samples")
 
 

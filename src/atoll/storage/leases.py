@@ -76,7 +76,7 @@ class StoreLeases:
         if not free and not self._is_silent(name, token, holder):
             return None
         lease = StoreLease(self.store, name, token + 1, this_process())
-        if not self.store.create(file_name(name, lease.token), lease.said):
+        if not self.store.create(file_name(name, lease.token), lease.encoded()):
             return None
         self._seen.pop(name, None)
         if holder and not holder.get("released"):
@@ -114,9 +114,8 @@ class StoreLease:
         self.store, self.name, self.token, self.holder = store, name, token, holder
         self._lost = threading.Event()
 
-    @property
-    def said(self) -> bytes:
-        """What is to be read of the holder."""
+    def encoded(self) -> bytes:
+        """What others read of the holder."""
         return _encoded(self.holder)
 
     @property
@@ -133,14 +132,14 @@ class StoreLease:
             self.store.event("lease_lost", what=self.name, token=self.token)
             return False
         self.holder["heartbeat"] += 1
-        self.store.write(file_name(self.name, self.token), self.said)
+        self.store.write(file_name(self.name, self.token), self.encoded())
         return True
 
     def release(self) -> None:
         """Give it back, unless it was lost."""
         if not self.lost:
             self.holder["released"] = True
-            self.store.write(file_name(self.name, self.token), self.said)
+            self.store.write(file_name(self.name, self.token), self.encoded())
 
 
 def wait(

@@ -25,6 +25,7 @@ from atoll.runs import (
     Run,
     Stage,
     append_line,
+    digest,
     file_digest,
     read_json,
     read_lines,
@@ -200,33 +201,32 @@ class Mirror:
         counts.
         """
         name, of = self.name(stage), _attempt_of(stage)
-        begun = self._check(stage, of)
+        begun = self._check(name, of)
         about: dict[str, Any] = {"attempt": of, "token": 0, "metrics": None}
         if attempt is not None:
             attempt.upload_state()
             about |= {"token": attempt.pointer.token, "metrics": attempt.pointer.metrics}
-        self._upload_inside(stage, f"{name}/{of}", about, begun)
+        self._upload_inside(stage, f"{name}/{of}", about, name if begun else None)
         try:
-            self._check(stage, of)
+            self._check(name, of)
         except LeaseLost:  # what was made for nothing is taken back
-            self.store.delete([f"{name}/{DONE}"])
+            theirs = self._done(stage)
+            if theirs is None or theirs[0].attempt == of:
+                self.store.delete([f"{name}/{DONE}"])
             raise
         self._tidy(stage, f"{name}/{of}")
 
-    def _check(self, stage: Stage, attempt: str) -> bool:
-        """Whether the stage was begun under a lease; `LeaseLost` if it was started over since then."""
-        pointer = newest(self.store, self.name(stage))
+    def _check(self, name: str, attempt: str) -> bool:
+        """Whether a stage was begun under a lease; `LeaseLost` if it was started over since then."""
+        pointer = newest(self.store, name)
         if pointer is not None and pointer.attempt != attempt:
-            raise LeaseLost(
-                f"{self.name(stage)} was started over elsewhere; run the same command again to go on with it"
-            )
+            raise LeaseLost(f"{name} was started over elsewhere; run the same command again to go on with it")
         return pointer is not None
 
-    def _upload_inside(self, stage: Stage, folder: str, about: dict[str, Any], begun: bool) -> None:
+    def _upload_inside(self, stage: Stage, folder: str, about: dict[str, Any], begun: str | None) -> None:
         """One stage's files to a folder of the store, inner stages first, and then its `done.json`."""
         for inner in _inner(stage):
-            inside = {**about, "metrics": None}
-            self._upload_inside(inner, f"{folder}/{inner.path.name}", inside, begun)
+            self._upload_inside(inner, f"{folder}/{inner.path.name}", {**about, "metrics": None}, begun)
         name, record = self.name(stage), stage.record
         for file, sha256 in record.files.items():
             self.store.upload(stage.path / file, f"{folder}/{keyed(file, sha256)}")
@@ -247,10 +247,12 @@ class Mirror:
         self.store.upload(path, name)
         return name
 
-    def _give_way(self, stage: Stage, ours: Upload, begun: bool) -> None:
+    def _give_way(self, stage: Stage, ours: Upload, begun: str | None) -> None:
         """Another machine was first: its result counts, unless it is one of an earlier attempt."""
         name, theirs = self.name(stage), self._done(stage)
-        if theirs is None or (begun and theirs[0].attempt != ours.attempt):
+        if theirs is None or (begun is not None and theirs[0].attempt != ours.attempt):
+            if begun is not None:
+                self._check(begun, ours.attempt)
             self.store.write(f"{name}/{DONE}", ours.model_dump_json().encode())
         elif theirs[1].made_from != stage.record.made_from:
             raise StaleError(
@@ -268,6 +270,22 @@ class Mirror:
         whole = tuple(f"{folder}/{one}" for one in others)
         names = self.store.names(folder)
         self.store.delete(name for name in names if name not in kept and not name.startswith(whole))
+
+    def upload_borrowed(self, path: str) -> None:
+        """A finished stage from outside of the run, as `expert.init` names one, for machines without it."""
+        stage, name = Stage(Path(path)), self.name(self.borrowed(path))
+        record = stage.record
+        attempt = record.digest[:12]
+        for file, sha256 in record.files.items():
+            self.store.upload(stage.path / file, f"{name}/{attempt}/{keyed(file, sha256)}")
+        done = Upload(
+            attempt=attempt, token=0, metrics=None, folder=f"{name}/{attempt}", record=record.facts()
+        )
+        self.store.write(f"{name}/{DONE}", done.model_dump_json().encode())
+
+    def borrowed(self, path: str) -> Stage:
+        """Where the run has a copy of a stage from outside: to be downloaded as any other."""
+        return self.run.stage("borrowed", digest(path)[:12])
 
     def clear(self, stage: Stage) -> None:
         """Throw a stage away, there and here: a new attempt, of which no machine has anything.

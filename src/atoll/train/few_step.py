@@ -170,10 +170,11 @@ def _on_trajectories(run: Run, blueprint: checkpoint.Blueprint, before: Stage | 
         trajectories = max(1, size // PAIRS_OF_A_TRAJECTORY)
         own, some = torch.arange(size, device=device) % trajectories, slice(0, trajectories)
         told = conditions.take(jobs.told_of(blueprint, batch, drawn), some)
-        known = batch.cluster[some], drawn.uniform[some], None, batch.cluster_on_cpu[some]
+        clock = iter(solver.asked("dpm++", few.grid, few.sample_shift))
 
         def velocity(x_t: Tensor, t: Tensor) -> Tensor:
-            return teachers.velocity(Lesson(x_t, t, told, *known))
+            here = torch.full((trajectories,), next(clock)), batch.cluster_on_cpu[some]
+            return teachers.velocity(Lesson(x_t, t, told, batch.cluster[some], drawn.uniform[some], *here))
 
         with torch.no_grad():
             # of order two: the student can be no better than the trajectories that it is shown
