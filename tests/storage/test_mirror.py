@@ -286,7 +286,7 @@ def test_a_stage_from_outside_the_run_travels_with_it(machine, tmp_path):
     outside.begin({})
     for text in ("first", "second"):
         (outside.path / "weights.json").write_text(text)
-        outside.finish({}, ["weights.json"], {})
+        outside.finish({}, ["weights.json"], Contents())
         a.upload_borrowed(str(outside.path))
         copy = b.borrowed(str(outside.path))
         assert b.download(copy)
