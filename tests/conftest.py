@@ -43,6 +43,7 @@ lr = 1e-2
 [sample]
 num = 6
 steps = 3
+precision = "float32"
 """
 
 

@@ -56,7 +56,14 @@ def served(folder: Path, kind: str = "none", text: Path | None = None, **sample:
             "encode": {"text": None if text is None else str(text), "text_tokens": 6},
             "partition": {"clusters": 2},
             "condition": {"kind": kind},
-            "sample": {"num": 5, "steps": 3, "batch": 2, "strategy": "full", **sample},
+            "sample": {
+                "num": 5,
+                "steps": 3,
+                "batch": 2,
+                "strategy": "full",
+                "precision": "float32",
+                **sample,
+            },
         }
     )
     run = Run(folder, config)

@@ -144,9 +144,9 @@ def test_mistakes_are_told(folder):
         atoll.pipeline.AtollPipeline.from_pretrained(folder / "out", device_map="auto")
 
 
-def test_half_precision_is_refused(folder):
-    with pytest.raises(ConfigError, match="float32"):
-        atoll.pipeline.AtollPipeline.from_pretrained(folder / "out", torch_dtype=torch.float16)
+def test_types_that_networks_do_not_compute_in_are_refused(folder):
+    with pytest.raises(ConfigError, match="float32, bfloat16 or float16"):
+        atoll.pipeline.AtollPipeline.from_pretrained(folder / "out", torch_dtype=torch.float64)
 
 
 def test_an_unknown_kind_of_answer(pipe):
@@ -203,3 +203,23 @@ def test_series_come_back_as_their_values(by_class, monkeypatch):
         got = pipe(num_images=2, seed=1, output_type=kind).images
         assert isinstance(got, np.ndarray if kind == "np" else torch.Tensor)
         np.testing.assert_allclose(np.asarray(got), (x_0 * scale + mean).numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_the_pipeline_computes_in_the_type_that_is_asked_for(folder):
+    """By `torch_dtype=`, by `.to(dtype)`, through diffusers itself; samples are float32 in any case."""
+    out = folder / "out"
+    half = atoll.pipeline.AtollPipeline.from_pretrained(out, torch_dtype=torch.bfloat16)
+    assert half.dtype == half.ensemble.dtype == torch.bfloat16
+    assert next(half.ensemble.sampler.ensemble.experts[0].parameters()).dtype == torch.bfloat16
+    made = half("red apple", num_images=2, seed=4, output_type="latent").images
+    exact = atoll.load(folder / "run", precision="bfloat16").sample(2, prompt="red apple", seed=4)
+    assert made.dtype == torch.float32
+    assert same(made, exact)
+    half.to(torch.float32)
+    assert half.ensemble.dtype == torch.float32
+    whole = half("red apple", num_images=2, seed=4, output_type="latent").images
+    assert same(whole, atoll.load(folder / "run", precision="float32").sample(2, prompt="red apple", seed=4))
+    general = diffusers.DiffusionPipeline.from_pretrained(
+        str(out), custom_pipeline=str(out), trust_remote_code=True, torch_dtype=torch.bfloat16
+    )
+    assert general.ensemble.dtype == torch.bfloat16

@@ -1,3 +1,4 @@
+import threading
 from functools import partial
 
 import pytest
@@ -67,3 +68,18 @@ def test_the_next_one_is_read_while_another_works(tmp_path, monkeypatch):
     assert read == [1, 3]
     assert list(experts._held) == [0], "the promise of `resident` holds"
     assert roster(1).expect(2) is None, "nothing is known of files"
+
+
+def test_threads_that_ask_at_once_load_an_expert_once():
+    experts, gate = roster(2), threading.Barrier(8)
+
+    def ask(number: int) -> None:
+        gate.wait()
+        assert experts[number % 2].name == number % 2
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert experts.loads == 2

@@ -86,7 +86,10 @@ def loss(
     noise: Samples,
 ) -> Times:
     """The natural loss of a prediction, mean |y - (a x_0 + b noise)|² per sample (DDPM eq. 14), weighted."""
-    error = _mean_square(predicted - target(prediction, alpha, sigma, x_0, noise))
+    if prediction == "velocity":
+        error = velocity_loss(predicted, x_0, noise)
+    else:
+        error = _mean_square(predicted - target(prediction, alpha, sigma, x_0, noise))
     return error if weighting == "uniform" else weight(weighting, prediction, alpha, sigma) * error
 
 

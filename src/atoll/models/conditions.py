@@ -124,7 +124,7 @@ class PooledText(nn.Module):
     def forward(self, condition: TextCondition | None) -> Float[Tensor, "batch width"]:
         """The embedding of each text; a hidden one is zero and leaves the bias."""
         assert condition is not None, "a text-conditional network needs texts; hide() gives empty ones"
-        return self.project(condition.pooled)
+        return self.project(condition.pooled.to(self.project.weight.dtype))
 
 
 class TextMemory(nn.Module):

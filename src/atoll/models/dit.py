@@ -239,8 +239,8 @@ class Trunk(nn.Module):
         """In training, keep only the inputs of the blocks and compute the rest again when it is needed."""
 
     def tokens(self, x_t: Float[Tensor, "batch channels *grid"]) -> Float[Tensor, "batch tokens width"]:
-        """Embed the patches of x_t."""
-        return self.embed(self.patches.cut(x_t)) + self.position
+        """Embed the patches of x_t, in the arithmetic of the weights."""
+        return self.embed(self.patches.cut(x_t).to(self.embed.weight.dtype)) + self.position
 
     def forward(
         self,

@@ -11,6 +11,7 @@ from diffusers import DiffusionPipeline, ImagePipelineOutput, ModelMixin
 from PIL import Image
 from torch import Tensor
 
+from atoll import devices
 from atoll.data.values import to_values
 from atoll.errors import ConfigError
 from atoll.runs import read_json, write_json
@@ -30,17 +31,18 @@ SOLVERS = {
 class AtollEnsemble(ModelMixin):  # type: ignore[misc]
     """Experts and router as one component; its folder is a run without its data."""
 
-    def __init__(self, folder: Path, device: str = "cpu") -> None:
+    def __init__(self, folder: Path, device: str = "cpu", dtype: torch.dtype | None = None) -> None:
+        """Open the folder; without a type its networks compute as its recipe says, by default as is fast."""
         super().__init__()
-        self.folder = folder
+        self.folder, self.asked = folder, _precision(dtype)
         self.contents = contents_of(open_run(folder))
-        self.sampler: Sampler = open_run_model(open_run(folder), device)
+        self.sampler: Sampler = open_run_model(open_run(folder), device, precision=self.asked)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **settings: Any) -> Self:
         """Open the component's folder; what diffusers says about places of weights is not for us."""
-        _only_float32(settings.get("torch_dtype"), settings.get("dtype"))
-        return cls(Path(pretrained_model_name_or_path))
+        dtype = settings.get("torch_dtype") or settings.get("dtype")
+        return cls(Path(pretrained_model_name_or_path), dtype=dtype)
 
     def save_pretrained(self, save_directory: str | Path, **settings: Any) -> None:
         """Copy the folder that this was opened from."""
@@ -53,22 +55,26 @@ class AtollEnsemble(ModelMixin):  # type: ignore[misc]
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of its weights."""
-        return torch.float32
+        """The arithmetic of its networks."""
+        name = devices.arithmetic(self.sampler.defaults.precision, self.device)
+        return getattr(torch, name)
 
     def to(self, *args: Any, **settings: Any) -> Self:
-        """The ensemble on another device."""
+        """The ensemble on another device, or in another arithmetic."""
         device, dtype, *_ = torch._C._nn._parse_to(*args, **settings)  # what nn.Module.to takes
-        _only_float32(dtype)
-        if device is not None and device != self.device:
-            self.sampler = open_run_model(open_run(self.folder), str(device))
+        asked, where = _precision(dtype) or self.asked, device or self.device
+        if where != self.device or asked != self.asked:
+            self.asked = asked
+            self.sampler = open_run_model(open_run(self.folder), str(where), precision=asked)
         return self
 
 
-def _only_float32(*asked: torch.dtype | None) -> None:
-    for dtype in asked:
-        if dtype not in (None, torch.float32):
-            raise ConfigError(f"an Atoll ensemble is sampled in float32, not {dtype}; leave the type out")
+def _precision(dtype: torch.dtype | None) -> str | None:
+    """The name of an arithmetic in which networks can be asked."""
+    names = {None: None, torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
+    if dtype not in names:
+        raise ConfigError(f"an Atoll ensemble is sampled in float32, bfloat16 or float16, not {dtype}")
+    return names[dtype]
 
 
 def _known(scheduler: str) -> str:
@@ -113,7 +119,8 @@ class AtollPipeline(DiffusionPipeline):  # type: ignore[misc]
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **settings: Any) -> Self:
         """Open an exported folder, here or on the Hub, without running any code from it."""
-        _only_float32(settings.pop("torch_dtype", None), settings.pop("dtype", None))
+        also = settings.pop("dtype", None)
+        dtype = settings.pop("torch_dtype", None) or also
         if settings:
             raise ConfigError(
                 f"{', '.join(settings)}: not a setting here; see `atoll.load` and `.to(device)`"
@@ -121,7 +128,7 @@ class AtollPipeline(DiffusionPipeline):  # type: ignore[misc]
         folder = exported_folder(pretrained_model_name_or_path)
         name = read_json(folder / "scheduler" / "scheduler_config.json")["_class_name"]
         scheduler = getattr(diffusers, _known(name)).from_pretrained(folder / "scheduler")
-        return cls(AtollEnsemble.from_pretrained(folder / ENSEMBLE), scheduler)
+        return cls(AtollEnsemble.from_pretrained(folder / ENSEMBLE, torch_dtype=dtype), scheduler)
 
     def save_pretrained(self, save_directory: str | Path, **settings: Any) -> None:
         """Copy the folder that this was opened from, with the scheduler that it has now."""

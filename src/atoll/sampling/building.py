@@ -13,7 +13,8 @@ from atoll.models import checkpoint
 from atoll.models.expert import as_expert
 from atoll.runs import Stage
 from atoll.runs.records import RouterContents
-from atoll.sampling import routing
+from atoll.sampling import memory, routing
+from atoll.sampling.arithmetic import PLAIN, Arithmetic
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.roster import Roster
 
@@ -31,22 +32,28 @@ class Parts:
     """An expert that is there; others may be missing, if nobody asks them."""
 
 
-def build(parts: Parts, device: torch.device, resident: int | None = None) -> Ensemble:
-    """An ensemble on a device; experts are loaded when they are first asked, unverified."""
+def build(
+    parts: Parts, device: torch.device, resident: int | None = None, arithmetic: Arithmetic = PLAIN
+) -> Ensemble:
+    """An ensemble on a device; experts are loaded when they are first asked, unverified.
+
+    At most `resident` are held at once, by default as many as fit.
+    """
     blueprint = checkpoint.read_blueprint(parts.experts[parts.first].path / checkpoint.CONFIG)
     priors = torch.tensor(parts.priors, device=device)
     counts = parts.counts if blueprint.classes else None
     router = parts.router if parts.router is not None and parts.router.done else None
+    files = [stage.path / checkpoint.WEIGHTS for stage in parts.experts]
     return Ensemble(
         experts=Roster(
-            [partial(_expert, stage, device) for stage in parts.experts],
-            resident,
-            [stage.path / checkpoint.WEIGHTS for stage in parts.experts],
+            [partial(_expert, stage, device, arithmetic) for stage in parts.experts],
+            resident or memory.fitting(files, device, arithmetic.dtype),
+            files,
         ),
         priors=priors,
         by_class=None if counts is None else given_class(torch.tensor(counts, device=device), priors),
         shape=tuple(blueprint.shape),
-        router=None if router is None else _verified(router, device),
+        router=None if router is None else arithmetic.prepared(_verified(router, device)),
         classes=blueprint.classes,
         text=blueprint.text,
         band=routing.Band() if router is None else _band(router),
@@ -54,19 +61,19 @@ def build(parts: Parts, device: torch.device, resident: int | None = None) -> En
     )
 
 
-def lone(expert: Stage, device: torch.device) -> Ensemble:
+def lone(expert: Stage, device: torch.device, arithmetic: Arithmetic = PLAIN) -> Ensemble:
     """One expert that acts alone, after its files were checked."""
     _require(expert)
     expert.verify(checkpoint.WEIGHTS)
     expert.verify(checkpoint.CONFIG)
-    return build(Parts([expert], [1.0]), device)
+    return build(Parts([expert], [1.0]), device, arithmetic=arithmetic)
 
 
-def _expert(stage: Stage, device: torch.device) -> nn.Module:
+def _expert(stage: Stage, device: torch.device, arithmetic: Arithmetic) -> nn.Module:
     """One expert as a velocity; its files were checked when it was asked to serve."""
     weights, config = stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG
     network, blueprint = checkpoint.load(weights, config, device)
-    return as_expert(network, blueprint.objective)
+    return as_expert(arithmetic.prepared(network), blueprint.objective)
 
 
 def _verified(stage: Stage, device: torch.device) -> nn.Module:

@@ -14,7 +14,7 @@ from atoll.models import checkpoint
 from atoll.models.conditions import TextCondition
 from atoll.runs import RESOLVED, Run, Stage
 from atoll.runs.records import PartitionContents
-from atoll.sampling import building, request
+from atoll.sampling import arithmetic, building, request
 from atoll.sampling.sampler import Sampler
 from atoll.sampling.vocabulary import Encode, Vocabulary
 from atoll.storage.cache import download_run, store_address
@@ -32,7 +32,8 @@ def open_model(address: str | Path, device: str | None = None, **settings: Any) 
     """A finished run, exported or on the Hub or not, as one model; or a lone expert, as imported."""
     where, path = devices.pick(device), Path(address)
     if is_expert(path):
-        return Sampler(building.lone(Stage(path), where), request.settings(SampleConfig(), **settings))
+        how = request.settings(SampleConfig(), **settings)
+        return Sampler(building.lone(Stage(path), where, arithmetic.choose(how, where)), how)
     return open_run_model(open_run(path), device, **settings)
 
 
@@ -49,7 +50,7 @@ def open_run_model(run: Run, device: str | None = None, **settings: Any) -> Samp
     stages = [run.expert(index) for index in range(run.config.partition.clusters)]
     parts = building.Parts(stages, contents.priors, run.router, contents.labels, serving[0])
     return Sampler(
-        building.build(parts, where, how.resident),
+        building.build(parts, where, how.resident, arithmetic.choose(how, where)),
         how if len(serving) == len(stages) else how.model_copy(update={"experts": tuple(serving)}),
         vocabulary(run, str(where)),
     )

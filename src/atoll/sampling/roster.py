@@ -36,6 +36,7 @@ class Roster:
         self._files = list(files)
         self._room = len(self._loaders) if resident is None else resident
         self._held: OrderedDict[int, nn.Module] = OrderedDict()
+        self._lock = threading.Lock()
         self.loads = 0
         """How often an expert was loaded."""
 
@@ -43,15 +44,20 @@ class Roster:
         return len(self._loaders)
 
     def __getitem__(self, index: int) -> nn.Module:
-        """One expert, loaded if it is not held; the one not asked for longest makes room for it."""
-        if index in self._held:
-            self._held.move_to_end(index)
+        """One expert, loaded if it is not held; the one not asked for longest makes room for it.
+
+        Several threads may ask at once: each expert is loaded once, and one that has made room works on for
+        whoever has it in hand.
+        """
+        with self._lock:
+            if index in self._held:
+                self._held.move_to_end(index)
+                return self._held[index]
+            while len(self._held) >= self._room:
+                self._held.popitem(last=False)
+            self.loads += 1
+            self._held[index] = self._loaders[index]()
             return self._held[index]
-        while len(self._held) >= self._room:
-            self._held.popitem(last=False)
-        self.loads += 1
-        self._held[index] = self._loaders[index]()
-        return self._held[index]
 
     def expect(self, index: int) -> threading.Thread | None:
         """Read the file of an expert who comes next into the system's cache, while another one works.

@@ -1,0 +1,77 @@
+"""In which arithmetic networks answer when sampled: weights cast once, blocks compiled where it pays."""
+
+import functools
+import logging
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from atoll import devices
+from atoll.config import SampleConfig
+
+logger = logging.getLogger(__name__)
+
+EXACT = ("frequency",)
+"""Buffers that stay float32: neighbouring times must differ."""
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How networks compute; noise, solver state and weights of experts are float32 whatever it is."""
+
+    dtype: torch.dtype = torch.float32
+    compiled: bool = False
+    """Whether blocks are compiled."""
+
+    def prepared(self, network: nn.Module) -> nn.Module:
+        """A network whose weights are held once, in this arithmetic, ready to be asked."""
+        if self.dtype != torch.float32:
+            _cast(network, self.dtype)
+        if self.compiled:
+            _compile(network)
+        return network
+
+
+PLAIN = Arithmetic()
+
+
+def choose(how: SampleConfig, device: torch.device) -> Arithmetic:
+    """What [sample] asks for on this device; with `auto` what is fast there and right."""
+    name = devices.arithmetic(how.precision, device)
+    if name == "float32" and how.tf32 and device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    wanted = how.compile == "on" or (how.compile == "auto" and device.type == "cuda")
+    return Arithmetic(getattr(torch, name), wanted and _compiler_works(device))
+
+
+def _cast(network: nn.Module, dtype: torch.dtype) -> None:
+    for parameter in network.parameters():
+        parameter.data = parameter.data.to(dtype)
+    for module in network.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_floating_point() and name not in EXACT:
+                module._buffers[name] = buffer.to(dtype)
+
+
+def _compile(network: nn.Module) -> None:
+    """Compile the blocks, of which one stands for all, for batches of any size."""
+    for module in network.modules():
+        for block in getattr(module, "blocks", ()):
+            block.compile(dynamic=True)
+
+
+@functools.cache
+def _compiler_works(device: torch.device) -> bool:
+    """Whether compiled code runs on this device; a missing compiler or an old GPU shows with two numbers."""
+    try:
+        torch.compile(_smallest_program)(torch.ones(2, device=device))
+    except Exception as error:  # whatever the compiler has to say, networks work without it
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        logger.warning("torch.compile does not work here (%s); sampling goes on without it", reason)
+        return False
+    return True
+
+
+def _smallest_program(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 + 1

@@ -1,0 +1,56 @@
+"""How many experts a device holds at once: by the size of their files and the memory that is free."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+STORED = 4
+"""Bytes of a weight on disk."""
+SHARE = 0.8
+"""Of what is free, for experts; the rest is for what is computed on the way."""
+MEMINFO = Path("/proc/meminfo")
+CGROUPS = (
+    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
+    (
+        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ),
+)
+"""Limit and use of a container's memory, as new and old kernels tell them."""
+
+
+def fitting(files: Sequence[Path], device: torch.device, dtype: torch.dtype = torch.float32) -> int:
+    """How many of these experts may be held at once, at least one; all of them where nobody can say."""
+    free = free_bytes(device)
+    largest = max((path.stat().st_size for path in files if path.is_file()), default=0)
+    if free is None or not largest:
+        return len(files)
+    return max(1, min(len(files), int(SHARE * free * STORED / dtype.itemsize / largest)))
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Memory that may still be taken on a device; None if it cannot be known."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    if device.type != "cpu":
+        return None
+    known = [_available(), *(_left(*pair) for pair in CGROUPS)]
+    return min((number for number in known if number is not None), default=None)
+
+
+def _available() -> int | None:
+    """What Linux thinks that a new process could have."""
+    try:
+        lines = MEMINFO.read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
+def _left(limit: Path, used: Path) -> int | None:
+    """What is left of a container's limit, if it has one."""
+    try:
+        return max(0, int(limit.read_text()) - int(used.read_text()))
+    except (OSError, ValueError):  # no such file, or "max"
+        return None

@@ -1,0 +1,79 @@
+"""The functions that the README names are those that run: a tiny run is traced from the command line on."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TRACER = """
+import atexit, json, os, sys, uuid
+
+reached = set()
+place = os.environ["REACHED"]
+
+
+def note(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and "/atoll/" in code.co_filename:
+        reached.add((code.co_filename, code.co_qualname))
+
+
+def write():
+    sys.setprofile(None)
+    with open(os.path.join(place, uuid.uuid4().hex), "w") as file:
+        json.dump(sorted(reached), file)
+
+
+atexit.register(write)
+sys.setprofile(note)
+"""
+"""Python imports `sitecustomize` before anything else, in every process that a run starts."""
+
+
+def named() -> list[tuple[str, str]]:
+    """File and function of every step of the golden thread."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    thread = text[text.index("The golden thread") : text.index("More in [docs/how-it-works.md]")]
+    steps = re.findall(r"^\d\. \[`(\w+)\.(\w+)`\]\((src/[^)]+)\)", thread, flags=re.MULTILINE)
+    return [(path, f"{owner}.{name}" if owner[0].isupper() else name) for owner, name, path in steps]
+
+
+@pytest.fixture(scope="module")
+def reached(tmp_path_factory):
+    """All functions of ours that a tiny `atoll run` calls, in whatever process."""
+    from tests.conftest import TINY
+
+    place = tmp_path_factory.mktemp("thread")
+    (place / "sitecustomize.py").write_text(TRACER)
+    (place / "reached").mkdir()
+    (place / "tiny.toml").write_text(
+        TINY.replace("steps = 10", "steps = 1").replace("steps = 6", "steps = 1")
+    )
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(place), str(ROOT / "src")]),
+        "REACHED": str(place / "reached"),
+        "ATOLL_RUNS": str(place / "runs"),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-m", "atoll", "run", str(place / "tiny.toml"), "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    calls = [tuple(call) for path in (place / "reached").iterdir() for call in json.loads(path.read_text())]
+    return {(file.split("/src/atoll/")[-1], name) for file, name in calls}
+
+
+def test_the_thread_has_five_steps():
+    assert [name for _, name in named()] == ["run", "expert", "velocity_loss", "Sampler.stream", "combine"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", named(), ids=lambda step: step[1])
+def test_every_function_of_the_thread_is_reached_from_the_command_line(reached, step):
+    path, name = step
+    assert (path.removeprefix("src/atoll/"), name) in reached
