@@ -25,7 +25,8 @@ def sample(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Sample i depends on this and on i alone.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write to; by default the run's samples/.")
+        Path | None,
+        typer.Option(help="New folder to write to; by default samples/ of the run, or samples-2/, …"),
     ] = None,
     overrides: Annotated[
         list[str],
@@ -42,14 +43,16 @@ def sample(
         **config.assignments(overrides),
         **{"num": num, "strategy": strategy, "steps": steps, "guidance": guidance, "seed": seed},
     }
-    out = out or room.default_out(run_folder)
+    own, out = out is not None, out or room.default_out(run_folder)
     with bar(as_json) as progress:
         count = named(progress, "samples")
         if opening.is_expert(run_folder):
-            written = room.sample_expert(run_folder, out, label=label, progress=count, **settings)
+            written = room.sample_expert(run_folder, out, own=own, label=label, progress=count, **settings)
         else:
             opened = opening.open_run(run_folder)
-            written = room.sample(opened, out, label=label, prompt=prompt, progress=count, **settings)
+            written = room.sample(
+                opened, out, own=own, label=label, prompt=prompt, progress=count, **settings
+            )
     said = room.strategy_sentence(written)
     tell(as_json, written, f"{said}\nWrote {written.get('grid', written['samples'])}")
 

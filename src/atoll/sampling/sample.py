@@ -1,18 +1,19 @@
 """From a finished run, or an exported one, to samples on disk."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from atoll.errors import AtollError, Interrupted
-from atoll.runs import RESOLVED, Run
+from atoll.runs import RESOLVED, Run, Stage, digest
 from atoll.runs.records import SampleFormat
 from atoll.sampling import opening
-from atoll.sampling.gallery import Writer
 from atoll.sampling.opening import contents_of, is_expert
 from atoll.sampling.request import Request
 from atoll.sampling.sampler import Progress, Sampler
 from atoll.sampling.vocabulary import Asked, Prompts
+from atoll.sampling.writer import Writer, own_folder
 from atoll.storage.cache import store_address
 
 
@@ -26,6 +27,7 @@ def sample(
     run: Run,
     out: Path,
     *,
+    own: bool | None = None,
     label: Asked | None = None,
     prompt: Prompts | None = None,
     progress: Progress | None = None,
@@ -33,30 +35,51 @@ def sample(
 ) -> dict[str, Any]:
     """Sample a finished run and write the samples, pictures of them, and who made which.
 
-    Pictures are written batch by batch; whoever is interrupted keeps those that are finished.
+    They are written batch by batch; whoever is interrupted keeps those that are finished. With `own` the
+    request gets a folder of its own: `out` itself, if it was asked for (True), or one beside it (False).
     """
     sampler = opening.open_run_model(run, **settings)
-    return _sample_to(sampler, contents_of(run), out, sampler.request(label=label, prompt=prompt), progress)
+    asked = sampler.request(label=label, prompt=prompt)
+    return _sample_to(sampler, contents_of(run), out, asked, _networks(run), own, progress)
 
 
 def sample_expert(
     folder: Path,
     out: Path,
     *,
+    own: bool | None = None,
     label: Asked | None = None,
     progress: Progress | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Sample a lone expert; it does not know what its values mean, so they are written as they are."""
     sampler = opening.open_model(folder, **settings)
-    return _sample_to(sampler, None, out, sampler.request(label=label), progress)
+    networks = [Stage(folder).digest]
+    return _sample_to(sampler, None, out, sampler.request(label=label), networks, own, progress)
+
+
+def _networks(run: Run) -> list[str]:
+    """What draws: the digests of all networks that are there."""
+    stages = [run.expert(index) for index in range(run.config.partition.clusters)]
+    stages += [run.router, run.student, run.few_step]
+    return [stage.digest for stage in stages if stage.done]
 
 
 def _sample_to(
-    sampler: Sampler, contents: SampleFormat | None, out: Path, asked: Request, progress: Progress | None
+    sampler: Sampler,
+    contents: SampleFormat | None,
+    out: Path,
+    asked: Request,
+    networks: Sequence[str],
+    own: bool | None,
+    progress: Progress | None,
 ) -> dict[str, Any]:
-    writer = Writer(out, contents, asked)
-    writer.open()
+    told = asked.settings.model_dump(mode="json", exclude={"batch", "resident"})
+    identity = digest([told, [list(words) for words in asked.words], list(networks)])
+    if own is not None:
+        out = own_folder(out, identity, asked=own)
+    writer = Writer(out, contents, asked, identity)
+    writer.open(sampler.ensemble.shape)
     try:
         for indices, some in sampler.stream(asked, progress):
             writer.add(indices, some)
@@ -68,7 +91,7 @@ def _sample_to(
             else "stopped before the first samples were done; nothing was written"
         ) from None
     except AtollError:
-        if not len(writer):
+        with contextlib.suppress(AtollError):  # what is finished stays; what was said first counts
             writer.finish()
         raise
     chosen = {"strategy_asked": asked.settings.strategy, "networks": len(sampler.ensemble.experts)}
