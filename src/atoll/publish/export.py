@@ -15,7 +15,7 @@ from atoll.models import checkpoint
 from atoll.publish import card, public
 from atoll.runs import RESOLVED, Run, Stage, file_digest, write_json
 from atoll.runs.records import PartitionContents, StageRecord
-from atoll.sampling.opening import ENSEMBLE, HUB, INDEX, model_name, open_run_model
+from atoll.sampling.opening import ENSEMBLE, HUB, INDEX, PIPELINE, model_name, open_run_model
 from atoll.sampling.sample import sample as draw
 
 SCHEDULERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -96,7 +96,7 @@ def _write_code(path: Path, name: str) -> None:
 def _index(config: RunConfig) -> dict[str, Any]:
     """What diffusers is to load, and by which classes."""
     return {
-        "_class_name": "AtollPipeline",
+        "_class_name": PIPELINE,
         **_version(),
         "ensemble": [COMPONENT, "AtollEnsemble"],
         "scheduler": ["diffusers", SCHEDULERS[config.sample.solver][0]],

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.config import ExpertConfig, LaunchConfig, OverrideConfig, RunConfig
-from atoll.runs.records import ImportedContents, NetworkContents
+from atoll.runs.records import FewStepContents, ImportedContents, NetworkContents, StudentContents
 
 HUB = "hub:"
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -49,7 +49,10 @@ def model(name: str | None) -> str | None:
 
 def contents(contents: NetworkContents) -> NetworkContents:
     """What a network says of itself: how long it was trained and on how much, not from what and where."""
-    return contents.model_copy(update={"recipe": ""}) if isinstance(contents, ImportedContents) else contents
+    private = {"recipe": ""} if isinstance(contents, ImportedContents) else {}
+    if isinstance(contents, StudentContents | FewStepContents):
+        private = {"alone": None}
+    return contents.model_copy(update=private)
 
 
 def _last(name: str) -> str:

@@ -221,12 +221,22 @@ class ImportedContents(NetworkContents):
     parameters: Count
 
 
+class Alone(Frozen):
+    """What a network that was distilled from a run needs to be sampled, judged and exported by itself."""
+
+    config: dict[str, JsonValue]
+    """The run of one expert that it is."""
+    samples: PartitionContents
+    """What is known of the samples that it draws."""
+
+
 class StudentContents(NetworkContents):
     """The one network distilled from all experts."""
 
     STAGE = "student"
     taught_by: int = Field(ge=1)
     """How many experts."""
+    alone: Alone | None = None
     rounds: int | None = Field(None, ge=1)
     """Of distillation by sites."""
 
@@ -236,6 +246,7 @@ class FewStepContents(NetworkContents):
 
     STAGE = "few-step"
     taught_by: int = Field(ge=1)
+    alone: Alone | None = None
 
 
 class SiteContents(NetworkContents):

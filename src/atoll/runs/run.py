@@ -12,6 +12,7 @@ from atoll.config import RunConfig, TrainConfig, assignments, merged, validate
 from atoll.errors import AtollError, ConfigError, RunError, StaleError
 from atoll.runs.files import append_line, digest, read_json, replacing, write_json
 from atoll.runs.records import (
+    Alone,
     ClusterContents,
     DataContents,
     DrawnContents,
@@ -19,6 +20,7 @@ from atoll.runs.records import (
     NetworkContents,
     PartitionContents,
     RouterContents,
+    StageRecord,
     StudentContents,
 )
 from atoll.runs.stage import DONE, STARTED, Stage
@@ -81,7 +83,9 @@ class Run:
 
     @classmethod
     def open(cls, path: Path) -> "Run":
-        """Open an existing run's folder."""
+        """Open an existing run's folder, or that of a student, which is a run of one expert."""
+        if (alone := _alone(path)) is not None:
+            return Distilled(path, validate(alone.config, str(path / DONE)))
         if not (path / RESOLVED).is_file():
             raise RunError(f"{path} is not a run (no {RESOLVED}); give a folder that `atoll run` made")
         return cls(path, validate(read_json(path / RESOLVED), str(path / RESOLVED)))
@@ -92,7 +96,7 @@ class Run:
         for key in changes.keys() - {"evaluate", "sample"}:
             raise ConfigError(f"--set {key}: this command has use for [evaluate] or [sample] alone")
         tree = merged(self.config.model_dump(mode="json"), changes)
-        return Run(self.path, validate(tree, "--set"))
+        return type(self)(self.path, validate(tree, "--set"))
 
     def stage(self, *parts: str) -> Stage:
         """One stage of this run."""
@@ -113,9 +117,8 @@ class Run:
         return Stage(self.path / "partition" / f"cluster-{index:02d}", ClusterContents)
 
     def expert(self, index: int) -> Stage[NetworkContents]:
-        """One expert; the folder of a student is a run whose only expert is the folder itself."""
-        whole = Stage(self.path, NetworkContents)
-        return whole if whole.done else Stage(self.path / "experts" / f"{index:02d}", NetworkContents)
+        """One expert."""
+        return Stage(self.path / "experts" / f"{index:02d}", NetworkContents)
 
     @property
     def router(self) -> Stage[RouterContents]:
@@ -168,6 +171,49 @@ class Run:
     def event(self, kind: str, **facts: Any) -> None:
         """Append one line to the run's log of events."""
         append_line(self.path / "events.jsonl", {"time": time.time(), "event": kind, **facts})
+
+
+class Distilled(Run):
+    """A student as the run of one expert that it is: its record says so, and its run is around it."""
+
+    @property
+    def data(self) -> Stage[DataContents]:
+        """The samples of the run that it was distilled from."""
+        return Stage(self.path.parent / "data", DataContents)
+
+    @property
+    def partition(self) -> Stage[PartitionContents]:
+        """All samples as one cluster."""
+        alone = _alone(self.path)
+        assert alone is not None
+        return _Known(self.path / "partition", alone.samples)
+
+    def expert(self, index: int) -> Stage[NetworkContents]:
+        """The student itself."""
+        return Stage(self.path, NetworkContents)
+
+
+class _Known(Stage[PartitionContents]):
+    """A stage that is known by what another one says of it."""
+
+    def __init__(self, path: Path, contents: PartitionContents) -> None:
+        super().__init__(path, PartitionContents)
+        self._contents = contents
+
+    @property
+    def done(self) -> bool:
+        return True
+
+    @property
+    def record(self) -> StageRecord:
+        return StageRecord.of({}, {}, self._contents)
+
+
+def _alone(path: Path) -> Alone | None:
+    """What a student's folder says of itself; None if it is none, or one that was taken out of its run."""
+    stage = Stage(path)
+    contents = stage.record.contents if stage.done else None
+    return contents.alone if isinstance(contents, StudentContents | FewStepContents) else None
 
 
 def _bytes(path: Path) -> bytes | None:

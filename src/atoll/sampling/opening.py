@@ -12,8 +12,8 @@ from atoll.data.text import TextEncoder
 from atoll.errors import ConfigError, RunError
 from atoll.models import checkpoint
 from atoll.models.conditions import TextCondition
-from atoll.runs import RESOLVED, Run, Stage
-from atoll.runs.records import PartitionContents
+from atoll.runs import Run, Stage, read_json
+from atoll.runs.records import NetworkContents, PartitionContents, RouterContents
 from atoll.sampling import arithmetic, building, request
 from atoll.sampling.sampler import Sampler
 from atoll.sampling.vocabulary import Encode, Vocabulary
@@ -23,7 +23,9 @@ logger = logging.getLogger(__name__)
 
 HUB = "hub:"
 INDEX = "model_index.json"
-"""What diffusers looks for first in a folder; by it an exported folder is known."""
+"""What diffusers looks for first in a folder."""
+PIPELINE = "AtollPipeline"
+"""What it says there of an exported run."""
 ENSEMBLE = "ensemble"
 """Where an exported folder has experts and router: a run without its data."""
 
@@ -57,7 +59,7 @@ def open_run_model(run: Run, device: str | None = None, **settings: Any) -> Samp
 
 
 def student_folder(run: Run, model: str) -> Path:
-    """The folder of a run's student, which is a run of one expert itself."""
+    """The folder of a run's student, whose record says that it is a run of one expert."""
     stage = run.student if model == "student" else run.few_step
     if not stage.done:
         raise RunError(f"{stage.path} is not trained yet; run `atoll student` on its recipe first")
@@ -78,7 +80,12 @@ def open_run(path: Path, *, samples: bool = False) -> Run:
         path = download_run(address, samples=samples)
     if str(path).startswith(HUB):
         path = _download(str(path).removeprefix(HUB))
-    return Run.open(path / ENSEMBLE if (path / INDEX).is_file() else path)
+    return Run.open(path / ENSEMBLE if is_export(path) else path)
+
+
+def is_export(path: Path) -> bool:
+    """Whether a folder is an exported run: diffusers' index of it says whose pipeline it is."""
+    return (path / INDEX).is_file() and read_json(path / INDEX).get("_class_name") == PIPELINE
 
 
 def exported_folder(name: str | Path) -> Path:
@@ -86,7 +93,7 @@ def exported_folder(name: str | Path) -> Path:
     folder = Path(name)
     if not folder.is_dir():
         folder = _download(str(name).removeprefix(HUB))
-    if not (folder / INDEX).is_file():
+    if not is_export(folder):
         raise RunError(f"{folder} is not an exported run (no {INDEX}); make one with `atoll export`")
     return folder
 
@@ -151,9 +158,12 @@ def _serving(run: Run, how: SampleConfig) -> list[int]:
 
 
 def is_expert(path: Path) -> bool:
-    """Whether a folder holds one expert and does not know of what run."""
-    here = [(path / name).is_file() for name in (checkpoint.CONFIG, checkpoint.WEIGHTS, RESOLVED)]
-    return here == [True, True, False]
+    """Whether a folder holds one expert and does not know of what run: its record says what it is."""
+    stage = Stage(path)
+    contents = stage.record.contents if stage.done else None
+    if not isinstance(contents, NetworkContents) or isinstance(contents, RouterContents):
+        return False
+    return getattr(contents, "alone", None) is None
 
 
 def contents_of(run: Run) -> PartitionContents:

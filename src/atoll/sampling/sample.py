@@ -9,7 +9,7 @@ from atoll.errors import AtollError, Interrupted
 from atoll.runs import RESOLVED, Run, Stage, digest
 from atoll.runs.records import SampleFormat
 from atoll.sampling import opening
-from atoll.sampling.opening import contents_of, is_expert
+from atoll.sampling.opening import contents_of
 from atoll.sampling.request import Request
 from atoll.sampling.sampler import Progress, Sampler
 from atoll.sampling.vocabulary import Asked, Prompts
@@ -19,7 +19,7 @@ from atoll.storage.cache import store_address
 
 def default_out(path: Path) -> Path:
     """Where samples go unless the command says otherwise: into a run or an expert of one's own."""
-    own = ((path / RESOLVED).is_file() and store_address(path) is None) or is_expert(path)
+    own = ((path / RESOLVED).is_file() and store_address(path) is None) or Stage(path).done
     return path / "samples" if own else Path("samples")
 
 

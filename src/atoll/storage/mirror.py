@@ -141,7 +141,7 @@ class Mirror:
             return False
         upload, record = done
         if isinstance(record.contents, StudentContents | FewStepContents):
-            self._download_own_run(stage)
+            self._download_lessons(stage)
         if not stage.done or read_json(stage.path / DONE) != record.facts():
             stage.write(record)
         if attempt_here(stage) != upload.attempt:
@@ -149,12 +149,10 @@ class Mirror:
         (stage.path / STARTED).unlink(missing_ok=True)
         return True
 
-    def _download_own_run(self, stage: Stage) -> None:
-        """A student's folder is a run itself: what says so, and the records of lessons before its last."""
+    def _download_lessons(self, stage: Stage) -> None:
+        """The records of a student's lessons before its last."""
         name = self.name(stage)
         for key in self.store.names(name):
-            if Path(key).name == RESOLVED:
-                write_json(self.run.path / key, self.store.read_json(key))
             if Path(key).name == DONE and key != f"{name}/{DONE}":
                 write_json(self.run.path / key, self.store.read_json(key)["record"])
 
@@ -231,8 +229,6 @@ class Mirror:
         for file, sha256 in record.files.items():
             self.store.upload(stage.path / file, f"{folder}/{keyed(file, sha256)}")
         metrics = about["metrics"] or self._upload_metrics(stage, folder)
-        if (stage.path / RESOLVED).is_file():
-            self.store.write(f"{name}/{RESOLVED}", (stage.path / RESOLVED).read_bytes())
         upload = Upload(**{**about, "folder": folder, "metrics": metrics, "record": record.facts()})
         if self.store.create(f"{name}/{DONE}", upload.model_dump_json().encode()):
             self.event("uploaded", stage=name)

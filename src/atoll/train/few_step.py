@@ -59,7 +59,7 @@ def few_step(run: Run, *, start_over: bool = False) -> Stage:
         made_from = _inputs(run, course, clusters, before)
         build = partial(_task, run, course, clusters, before)
         shift = few.sample_shift if few.method == "meanflow" else 1.0
-        describe = partial(student.as_run, run, course.stage, {"steps": few.sample_steps, "shift": shift})
+        describe = partial(student.alone, run, course.stage, {"steps": few.sample_steps, "shift": shift})
         before = jobs.trained(course.stage, made_from, build, FewStepContents, measure=describe)
     return run.few_step
 

@@ -302,7 +302,7 @@ def _finish(run: Run) -> Stage:
         StudentContents, steps=config.steps, rows=reader.rows, rounds=last_round(run)
     )
     blueprint = jobs.blueprint_of(run, config, reader)
-    describe = functools.partial(student.as_run, run, run.student, {})
+    describe = functools.partial(student.alone, run, run.student, {})
     jobs.publish(run.student, blueprint, _read(last, AVERAGE), made_from, contents, describe)
     return run.student
 

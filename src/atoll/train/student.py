@@ -13,8 +13,8 @@ from atoll.data.store import Batch, Reader
 from atoll.errors import ConfigError
 from atoll.flow import draws, maps, path
 from atoll.models import checkpoint
-from atoll.runs import RESOLVED, Run, Stage, digest, write_json
-from atoll.runs.records import ClusterContents, StageRecord, StudentContents
+from atoll.runs import Run, Stage, digest
+from atoll.runs.records import Alone, ClusterContents, StudentContents
 from atoll.sampling import building
 from atoll.train import drawn as drawing
 from atoll.train import jobs, loop
@@ -29,17 +29,17 @@ def dense(run: Run, *, start_over: bool = False) -> Stage:
     """Train the dense student on all clusters."""
     clusters = clusters_of(run)
     build = partial(_task, run, run.student, clusters, settings(run))
-    describe = partial(as_run, run, run.student, {})
+    describe = partial(alone, run, run.student, {})
     made_from = inputs(run, clusters)
     return jobs.trained(
         run.student, made_from, build, StudentContents, start_over=start_over, measure=describe
     )
 
 
-def as_run(
+def alone(
     run: Run, stage: Stage, sampling: dict[str, Any], blueprint: checkpoint.Blueprint
 ) -> dict[str, Any]:
-    """Make the folder of a student a run of one expert, so that it samples, is judged and exported as one.
+    """What a student says of itself: the run of one expert that it is, by which it is sampled and judged.
 
     `sampling` is how it is sampled where that is not as the recipe says.
     """
@@ -60,12 +60,8 @@ def as_run(
     whole = {"clusters": 1, "sizes": (sum(about.sizes),), "priors": (1.0,)}
     unknown = dict.fromkeys(("digests", "margins", "nmi", "labels"))
     contents = about.model_copy(update={**whole, **unknown})
-    Stage(stage.path / "partition").write(StageRecord.of({}, {}, contents))
-    write_json(stage.path / RESOLVED, one.model_dump(mode="json"))
-    data = stage.path / "data"
-    if not data.is_symlink():
-        data.symlink_to(Path("..") / "data")
-    return {"taught_by": config.partition.clusters}
+    own_run = Alone(config=one.model_dump(mode="json"), samples=contents)
+    return {"taught_by": config.partition.clusters, "alone": own_run}
 
 
 def settings(run: Run) -> StudentConfig:
