@@ -52,6 +52,7 @@ def _routed(ensemble: Ensemble, request: Request, strategy: str, part: Part) -> 
     )
     rows = torch.arange(len(part.indices), device=ensemble.device)
     drawn = strategy.startswith(("sample", "nucleus"))
+    everybody = _everybody(ensemble, request, len(rows)) if strategy == "full" else None
     last: tuple[Tensor, Weighed] | None = None
 
     def weigh(x_t: Tensor, t: Tensor, now: float) -> Weighed:
@@ -61,10 +62,18 @@ def _routed(ensemble: Ensemble, request: Request, strategy: str, part: Part) -> 
         if last is None or last[0] is not p or drawn:
             uniform = partial(_uniform, how.seed, part.indices, purpose, ensemble.device)
             weights = choose(request.served(p), uniform)
-            last = p, Weighed(weights, groups(weights, how.batch))
+            last = p, Weighed(weights, groups(weights, how.batch) if everybody is None else everybody)
         return last[1]
 
     return weigh
+
+
+def _everybody(ensemble: Ensemble, request: Request, size: int) -> list[Group]:
+    """All who serve, asked about everything: whom to ask is known without the weights."""
+    serving = request.settings.experts or range(len(ensemble.experts))
+    return [
+        group for expert in sorted(set(serving)) for group in everyone(expert, size, request.settings.batch)
+    ]
 
 
 def _in_batches(ensemble: Ensemble, part: Part, most: int) -> routing.Posterior:
