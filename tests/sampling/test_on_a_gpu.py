@@ -37,7 +37,7 @@ def waits(strategy: str, steps: int, **settings: object) -> collections.Counter[
     """How often and where the CPU waits for a request of so many steps."""
     band = settings.pop("band", None)
     with pretended_gpu() as gpu:
-        one = sampler(GPU, Arithmetic(torch.bfloat16), band)  # type: ignore[arg-type]
+        one = sampler(GPU, Arithmetic(torch.bfloat16), band)
         gpu.waits.clear()
         one.sample(6, strategy=strategy, steps=steps, guidance=2.0, **settings)
         return collections.Counter(gpu.places())

@@ -49,7 +49,7 @@ def model(name: str | None) -> str | None:
 
 def contents(contents: NetworkContents) -> NetworkContents:
     """What a network says of itself: how long it was trained and on how much, not from what and where."""
-    private = {"recipe": ""} if isinstance(contents, ImportedContents) else {}
+    private: dict[str, object] = {"recipe": ""} if isinstance(contents, ImportedContents) else {}
     if isinstance(contents, StudentContents | FewStepContents):
         private = {"alone": None}
     return contents.model_copy(update=private)

@@ -90,7 +90,7 @@ class ArrayFile:
 def _write_header(file: BinaryIO, shape: tuple[int, ...]) -> int:
     """Write numpy's header; where the rows begin."""
     about = {"descr": VALUE.str, "fortran_order": False, "shape": shape}
-    npy.write_array_header_1_0(file, about)  # type: ignore[no-untyped-call]
+    npy.write_array_header_1_0(file, about)
     return file.tell()
 
 
