@@ -1,6 +1,9 @@
 """Sampling from many experts against one model, against the papers' plain loop, and against diffusers.
 
-Networks have random weights of the demo's size: what is measured is time and memory, not pictures.
+Networks have random weights of the demo's size: what is measured is time and memory, not pictures. Each is
+measured in float32 and in the arithmetic that this machine is fastest in; diffusers' pipeline too, and the
+best of each counts. `--compile` adds compiled blocks of ours. On a GPU (`--device auto`) batches are larger
+and the device is waited for around what is timed. `--small` only shows that everything runs.
 """
 
 import argparse
@@ -17,11 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atoll.config import NetworkConfig
+from atoll import devices
+from atoll.config import NetworkConfig, SampleConfig
 from atoll.flow import solver
 from atoll.models import checkpoint
 from atoll.models.dit import DiT
 from atoll.models.router import Router
+from atoll.sampling import arithmetic
+from atoll.sampling.arithmetic import PLAIN, Arithmetic
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.roster import Roster
 from atoll.sampling.sampler import Sampler
@@ -31,11 +37,28 @@ SHAPE = (4, 32, 32)
 CLASSES = 1000
 """As diffusers' pipeline takes for granted."""
 EXPERT = NetworkConfig(width=192, depth=6, heads=6, patch=(4, 4))
+WIDE = NetworkConfig(width=384, depth=6, heads=6, patch=(4, 4))
 ROUTER = NetworkConfig(width=96, depth=2, heads=4, patch=(4, 4))
 """Of 9 % of an expert's FLOPs, as in the paper (26 of 308)."""
-BATCH, STEPS, FEW = 64, 50, 4
+BATCH, STEPS, FEW, REPEATS = 64, 50, 4, 3
 MANY = 8 * BATCH
 """So many that each of eight experts has a batch of its own."""
+DEVICE = torch.device("cpu")
+
+
+def resize(small: bool) -> None:
+    """Sizes for a GPU, or for a trial that only shows that everything runs."""
+    global BATCH, STEPS, MANY, REPEATS
+    if small:
+        BATCH, STEPS, REPEATS = 2, 2, 1
+    elif DEVICE.type == "cuda":
+        BATCH = 256
+    MANY = 8 * BATCH
+
+
+def fastest() -> list[str]:
+    """float32, and what this machine is fastest in, if that is something else."""
+    return list(dict.fromkeys(["float32", devices.arithmetic("auto", DEVICE)]))
 
 
 def awake(network: nn.Module, seed: int) -> nn.Module:
@@ -43,18 +66,20 @@ def awake(network: nn.Module, seed: int) -> nn.Module:
     g = torch.Generator().manual_seed(seed)
     for parameter in network.parameters():
         parameter.data = torch.randn(parameter.shape, generator=g) * 0.1
-    return network.eval().requires_grad_(False)
+    return network.to(DEVICE).eval().requires_grad_(False)
 
 
-def ensemble(clusters: int) -> Sampler:
-    experts = [awake(DiT(EXPERT, SHAPE), k) for k in range(clusters)]
-    router = awake(Router(ROUTER, SHAPE, clusters), 99) if clusters > 1 else None
-    return Sampler(Ensemble(experts, torch.ones(clusters) / clusters, SHAPE, router))
+def ensemble(clusters: int, expert: NetworkConfig = EXPERT, arithmetic: Arithmetic = PLAIN) -> Sampler:
+    experts = [arithmetic.prepared(awake(DiT(expert, SHAPE), k)) for k in range(clusters)]
+    router = arithmetic.prepared(awake(Router(ROUTER, SHAPE, clusters), 99)) if clusters > 1 else None
+    priors = torch.full((clusters,), 1 / clusters, device=DEVICE)
+    return Sampler(Ensemble(experts, priors, SHAPE, router))
 
 
 def naive(sampler: Sampler, steps: int) -> Tensor:
     """The plain loop: every expert on everything at every step, then the weights (DDM's blog)."""
-    x_t, one = torch.randn(BATCH, *SHAPE, generator=torch.Generator().manual_seed(0)), sampler.ensemble
+    one = sampler.ensemble
+    x_t = torch.randn(BATCH, *SHAPE, generator=torch.Generator().manual_seed(0)).to(DEVICE)
 
     def velocity(x_t: Tensor, t: Tensor) -> Tensor:
         weights = one.posterior(x_t, t)
@@ -73,6 +98,8 @@ def seconds(actions: dict[str, tuple[Callable[[], Any], int]], repeats: int) -> 
             for name, (action, made) in actions.items():
                 since = time.perf_counter()
                 action()
+                if DEVICE.type == "cuda":
+                    torch.cuda.synchronize()
                 best[name] = min(best[name], (time.perf_counter() - since) / made)
     return best
 
@@ -90,15 +117,27 @@ def strategies() -> dict[str, float]:
             "full": (lambda: eight.sample(BATCH, steps=FEW, strategy="full"), BATCH * FEW),
             "naive": (lambda: naive(eight, FEW), BATCH * FEW),
         },
-        repeats=3,
+        repeats=REPEATS,
     )
+
+
+def precisions() -> dict[str, float]:
+    """Seconds per sample and step of one network and of top-1 from eight, width 384, in each arithmetic."""
+    actions: dict[str, tuple[Callable[[], Any], int]] = {}
+    for name in fastest():
+        one, eight = (ensemble(clusters, WIDE, Arithmetic(getattr(torch, name))) for clusters in (1, 8))
+        actions[f"one model, {name}"] = partial(one.sample, BATCH, steps=FEW), BATCH * FEW
+        top = partial(eight.sample, MANY, steps=FEW, strategy="top-1", batch=BATCH)
+        actions[f"top-1 from eight, {name}"] = top, MANY * FEW
+    return seconds(actions, REPEATS)
 
 
 def students() -> dict[str, float]:
     """Seconds of a whole batch: the monolith, the student that took its place, and the one of few steps."""
-    one, dense = ensemble(1), Sampler(Ensemble([awake(DiT(EXPERT, SHAPE), 1)], torch.ones(1), SHAPE))
+    one, certain = ensemble(1), torch.ones(1, device=DEVICE)
+    dense = Sampler(Ensemble([awake(DiT(EXPERT, SHAPE), 1)], certain, SHAPE))
     flow_map = awake(DiT(EXPERT, SHAPE, steps=True), 2)
-    few = Sampler(Ensemble([flow_map], torch.ones(1), SHAPE, maps=True))
+    few = Sampler(Ensemble([flow_map], certain, SHAPE, maps=True))
     return seconds(
         {
             "monolith, 50 steps": (lambda: one.sample(BATCH, steps=STEPS), 1),
@@ -106,7 +145,7 @@ def students() -> dict[str, float]:
             "few-step, 4 steps": (lambda: few.sample(BATCH, steps=4), 1),
             "few-step, 1 step": (lambda: few.sample(BATCH, steps=1), 1),
         },
-        repeats=6,
+        repeats=2 * REPEATS,
     )
 
 
@@ -117,15 +156,34 @@ def growth() -> dict[str, float]:
         for strategy in ("ancestral", "top-1"):
             draw = partial(some.sample, 2 * MANY, steps=2, strategy=strategy, batch=BATCH // 2)
             actions[f"{strategy}, K = {clusters}"] = draw, 2 * MANY * 2
-    return seconds(actions, repeats=3)
+    return seconds(actions, repeats=REPEATS)
 
 
-def against_diffusers() -> dict[str, float]:
-    """Diffusers' DiT pipeline with guidance, its decoder reduced to almost nothing."""
+def against_diffusers(compiled: bool) -> dict[str, float]:
+    """Diffusers' DiT pipeline with guidance, its decoder almost nothing, each in every arithmetic."""
+    labels = [index % CLASSES for index in range(BATCH)]
+    steps, actions = min(10, STEPS), {}
+    for name in fastest():
+        pipeline = diffusers_pipeline(getattr(torch, name))
+        theirs = partial(pipeline, labels, guidance_scale=2.0, num_inference_steps=steps, output_type="np")
+        actions[f"diffusers, {name}"] = theirs, steps * BATCH
+        for how in ("off", "on") if compiled else ("off",):
+            chosen = arithmetic.choose(SampleConfig(precision=name, compile=how), DEVICE)  # type: ignore[arg-type]
+            expert = chosen.prepared(awake(DiT(EXPERT, SHAPE, "class", CLASSES), 0))
+            ours = Sampler(Ensemble([expert], torch.ones(1, device=DEVICE), SHAPE, classes=CLASSES))
+            draw = partial(ours.sample, BATCH, label=labels, steps=steps, guidance=2.0)
+            actions[f"atoll, {name}{', compiled' if how == 'on' else ''}"] = draw, steps * BATCH
+    return seconds(actions, repeats=REPEATS + 1)
+
+
+def best_of(times: dict[str, float], who: str) -> float:
+    """The best time of one contender, in whatever arithmetic."""
+    return min(value for name, value in times.items() if name.startswith(who))
+
+
+def diffusers_pipeline(dtype: torch.dtype) -> Any:
     from diffusers import AutoencoderTiny, DDIMScheduler, DiTPipeline, DiTTransformer2DModel
 
-    expert = awake(DiT(EXPERT, SHAPE, "class", CLASSES), 0)
-    ours = Sampler(Ensemble([expert], torch.ones(1), SHAPE, classes=CLASSES))
     transformer = DiTTransformer2DModel(
         num_attention_heads=EXPERT.heads,
         attention_head_dim=EXPERT.width // EXPERT.heads,
@@ -143,19 +201,9 @@ def against_diffusers() -> dict[str, float]:
         num_decoder_blocks=(1, 1),
         latent_channels=4,
     )
-    pipeline = DiTPipeline(awake(transformer, 0), decoder, DDIMScheduler())
+    pipeline = DiTPipeline(awake(transformer, 0), decoder, DDIMScheduler()).to(DEVICE, dtype)
     pipeline.set_progress_bar_config(disable=True)
-    labels = [index % CLASSES for index in range(BATCH)]
-    return seconds(
-        {
-            "atoll": (lambda: ours.sample(BATCH, label=labels, steps=10, guidance=2.0), 10 * BATCH),
-            "diffusers": (
-                lambda: pipeline(labels, guidance_scale=2.0, num_inference_steps=10, output_type="np"),
-                10 * BATCH,
-            ),
-        },
-        repeats=4,
-    )
+    return pipeline
 
 
 LARGE = NetworkConfig(width=512, depth=8, heads=8, patch=(4, 4))
@@ -195,8 +243,9 @@ def memory() -> dict[str, float]:
     return found
 
 
-def measure() -> dict[str, Any]:
-    times, more, peer, peak = strategies(), growth(), against_diffusers(), memory()
+def measure(compiled: bool) -> dict[str, Any]:
+    times, more, peer, peak = strategies(), growth(), against_diffusers(compiled), memory()
+    wide, fast = precisions(), fastest()[-1]
     one, both = students(), ("ancestral", "top-1")
     return {
         "benchmark": "sample",
@@ -212,7 +261,16 @@ def measure() -> dict[str, Any]:
             "a student in 50 steps, few-step in 4": one["student, 50 steps"] / one["few-step, 4 steps"],
             "a student in 50 steps, few-step in 1": one["student, 50 steps"] / one["few-step, 1 step"],
             "the papers' plain loop, top-1 from eight": times["naive"] / times[f"top-1, {BATCH}"],
-            "diffusers' DiT pipeline with guidance": peer["diffusers"] / peer["atoll"],
+            "diffusers' DiT pipeline with guidance, each at its best": best_of(peer, "diffusers")
+            / best_of(peer, "atoll"),
+            "diffusers' DiT pipeline with guidance, float32": peer["diffusers, float32"]
+            / peer["atoll, float32"],
+            **{
+                f"{what} of width 384 in float32, in {fast}": wide[f"{what}, float32"]
+                / wide[f"{what}, {fast}"]
+                for what in ("one model", "top-1 from eight")
+                if fast != "float32"
+            },
             **{
                 f"itself with 2 experts, {name} from 32": more[f"{name}, K = 2"] / more[f"{name}, K = 32"]
                 for name in both
@@ -227,7 +285,9 @@ def measure() -> dict[str, Any]:
             "against diffusers, seconds per guided sample and step": peer,
             "what bounds it": "matrix products; both do the same ones",
             "bytes of peak memory above the start": peak,
+            "seconds per sample and step of width 384": wide,
             "threads": torch.get_num_threads(),
+            "device": str(DEVICE),
         },
     }
 
@@ -236,11 +296,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--peak", nargs=2, metavar=("FOLDER", "CLUSTERS"), help=argparse.SUPPRESS)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, or auto for the best one here")
+    parser.add_argument("--compile", action="store_true", help="compiled blocks of ours as well")
+    parser.add_argument("--small", action="store_true", help="only show that everything runs")
     options = parser.parse_args()
+    global DEVICE
+    DEVICE = devices.pick(options.device)
+    resize(options.small)
     if options.peak:
         peak_of_resident(Path(options.peak[0]), int(options.peak[1]))
         return
-    found = measure()
+    found = measure(options.compile)
     if options.json:
         print(json.dumps(found))
         return
