@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "runs": {"config", "errors"},
     "data": {"config", "devices", "runs", "errors"},
     "models": {"config", "flow", "errors"},
-    "sampling": {"config", "devices", "runs", "storage", "flow", "models", "data", "errors"},
+    "sampling": {"config", "devices", "threads", "runs", "storage", "flow", "models", "data", "errors"},
     "train": {"config", "devices", "runs", "flow", "models", "data", "sampling", "errors"},
     "evaluate": {"config", "devices", "runs", "flow", "models", "data", "train", "sampling"}
     | {"plan", "errors"},

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 
+from atoll import threads
 from atoll.config import NetworkConfig
 from atoll.errors import ConfigError
 from atoll.flow import draws, solver
@@ -241,3 +242,22 @@ def test_progress_counts_samples():
     sampler = exact(grouped(1, [4], dims=4, spread=0.2))
     sampler.sample(5, steps=2, batch=2, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 5), (2, 5), (3, 5), (4, 5), (4, 5), (5, 5)]
+
+
+@pytest.mark.parametrize(("product", "seen"), [(1e5, 1), (1e9, 2), (None, 2)])
+def test_a_small_network_gets_one_thread(monkeypatch, product, seen):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(threads, "cores", lambda: 2)
+    counted: list[int] = []
+
+    class Counting(ExactExpert):
+        def forward(self, x_t, t, condition=None):
+            counted.append(torch.get_num_threads())
+            return super().forward(x_t, t, condition)
+
+    data = grouped(1, [4], dims=4, spread=0.2)
+    torch.set_num_threads(2)
+    Sampler(Ensemble([Counting(data, 0)], torch.ones(1), (4,), product=product)).sample(5, steps=2)
+    assert set(counted) == {seen}
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)

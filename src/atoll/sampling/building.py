@@ -9,7 +9,7 @@ from torch import nn
 
 from atoll.errors import RunError
 from atoll.flow.mixture import given_class
-from atoll.models import checkpoint
+from atoll.models import checkpoint, costs
 from atoll.models.expert import as_expert
 from atoll.runs import Stage
 from atoll.runs.records import RouterContents
@@ -58,6 +58,7 @@ def build(
         text=blueprint.text,
         band=routing.Band() if router is None else _band(router),
         maps=blueprint.steps,
+        product=costs.product(costs.Network(blueprint.network, tuple(blueprint.shape)), 1),
     )
 
 

@@ -41,6 +41,8 @@ class Ensemble:
     """Whether the only expert is a flow map, whose steps are exact whatever their length."""
     by_class: Float[Tensor, "classes_and_none experts"] | None = None
     """p(k | class), if it is known: the last row is for no class."""
+    product: float | None = None
+    """Multiplications of an expert's smallest matrix product for one row, if they are known."""
 
     @property
     def kind(self) -> conditions.Kind:

@@ -1,5 +1,6 @@
 """From a request to samples: batch by batch, each as one integration from noise to data."""
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from atoll import threads
 from atoll.config import SampleConfig
 from atoll.flow import draws, solver
 from atoll.models.conditions import Condition, TextCondition
@@ -98,7 +100,8 @@ class Sampler:
             self._expect(coming)
             report = _share_of(progress, done, len(part.indices), asked)
             done += len(part.indices)
-            made = self._follow(part, asked, strategy, report)
+            with self._threads(min(len(part.indices), asked.settings.batch)):
+                made = self._follow(part, asked, strategy, report)
             yield part.indices, replace(made, certainty=certainty)
 
     def posterior(
@@ -117,6 +120,13 @@ class Sampler:
     ) -> Float[Tensor, "batch *sample"]:
         """The velocity at x_t, for anyone who brings a solver."""
         return self.ensemble.velocity(x_t, t, condition, strategy, guidance)
+
+    def _threads(self, rows: int) -> contextlib.AbstractContextManager[None]:
+        """On a CPU, as many threads as pay in products of so many rows."""
+        product = self.ensemble.product
+        if product is None or self.ensemble.device.type != "cpu":
+            return contextlib.nullcontext()
+        return threads.limited(rows * product)
 
     def _expect(self, coming: Part | None) -> None:
         """Have the expert of the next batch fetched while this one is made."""
