@@ -31,6 +31,7 @@ from atoll.sampling.arithmetic import PLAIN, Arithmetic
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.roster import Roster
 from atoll.sampling.sampler import Sampler
+from benchmarks import _card, _pictures
 from benchmarks._memory import peak_memory
 
 SHAPE = (4, 32, 32)
@@ -168,7 +169,7 @@ def against_diffusers(compiled: bool) -> dict[str, float]:
         theirs = partial(pipeline, labels, guidance_scale=2.0, num_inference_steps=steps, output_type="np")
         actions[f"diffusers, {name}"] = theirs, steps * BATCH
         for how in ("off", "on") if compiled else ("off",):
-            chosen = arithmetic.choose(SampleConfig(precision=name, compile=how), DEVICE)  # type: ignore[arg-type]
+            chosen = arithmetic.choose(SampleConfig(precision=name, compile=how), DEVICE)
             expert = chosen.prepared(awake(DiT(EXPERT, SHAPE, "class", CLASSES), 0))
             ours = Sampler(Ensemble([expert], torch.ones(1, device=DEVICE), SHAPE, classes=CLASSES))
             draw = partial(ours.sample, BATCH, label=labels, steps=steps, guidance=2.0)
@@ -307,6 +308,9 @@ def main() -> None:
         peak_of_resident(Path(options.peak[0]), int(options.peak[1]))
         return
     found = measure(options.compile)
+    if DEVICE.type == "cuda":  # and networks as large as eight of them can be on the card
+        pictures = _pictures.measure(DEVICE, _pictures.network_for(_card.free_memory(DEVICE)))
+        found |= {part: {**found[part], **pictures[part]} for part in ("ratios", "detail")}
     if options.json:
         print(json.dumps(found))
         return

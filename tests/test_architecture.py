@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "data": {"config", "devices", "runs", "errors"},
     "models": {"config", "flow", "errors"},
     "sampling": {"config", "devices", "threads", "runs", "storage", "flow", "models", "data", "errors"},
-    "train": {"config", "devices", "runs", "flow", "models", "data", "sampling", "errors"},
+    "train": {"config", "devices", "threads", "runs", "flow", "models", "data", "sampling", "errors"},
     "evaluate": {"config", "devices", "runs", "flow", "models", "data", "train", "sampling"}
     | {"plan", "errors"},
     "study": {"config", "runs", "models", "data", "train", "sampling", "evaluate", "plan"}
@@ -93,6 +93,10 @@ def test_launching_reaches_for_data_only_where_a_job_runs():
         "atoll.cli",
         "atoll.config",
         "atoll.devices",
+        "atoll.threads",
+        "atoll.plan",
+        "atoll.models.costs",
+        "atoll.launch.machine",
         "atoll.runs",
         "atoll.launch.local",
         "atoll.launch.courier",

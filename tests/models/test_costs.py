@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from atoll.config import NetworkConfig, TrainConfig
 from atoll.models import conditions, costs
 from atoll.models.costs import Network
-from atoll.models.dit import DiT
+from atoll.models.dit import DiT, product
 from atoll.models.router import Router
 from atoll.train import optimiser
 from tests.models.test_dit import captions
@@ -118,7 +118,8 @@ def test_bytes_of_an_expert():
 
 def test_the_smallest_product_of_a_block():
     network = Network(NetworkConfig(width=64, depth=1, heads=2, mlp=0.5), (1, 8, 8))
-    assert costs.product(network, 3) == 3 * 16 * 64 * 32
+    assert costs.product(network, 3) == 3 * 16 * 64 * 32 == product(build(network), 3)
+    assert product(torch.nn.Linear(3, 3), 3) == 0
 
 
 def kept_bytes(model, condition, batch, shape, half):

@@ -250,3 +250,24 @@ def test_an_overflow_is_skipped_and_training_goes_on(prepared, monkeypatch):
     assert 0 < taken.pop() < 60
     assert kept["scale/scale"] < 2.0**60
     assert math.isfinite(losses(run)[0])
+
+
+def test_a_small_network_trains_with_one_thread_whoever_starts_it(prepared, monkeypatch):
+    """Unless the user says otherwise; afterwards the process has its threads again."""
+    seen, take = [], loop.Steps.take
+
+    def looking(steps, batch):
+        seen.append(torch.get_num_threads())
+        return take(steps, batch)
+
+    monkeypatch.setattr(loop.Steps, "take", looking)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    torch.set_num_threads(2)
+    try:
+        jobs.expert(prepared("expert.steps=2", name="small"), 0)
+        after = torch.get_num_threads()
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+        jobs.expert(prepared("expert.steps=2", name="asked"), 0)
+    finally:
+        torch.set_num_threads(1)
+    assert (seen, after) == ([1, 1, 2, 2], 2)

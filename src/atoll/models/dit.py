@@ -294,6 +294,15 @@ class Trunk(nn.Module):
             nn.init.zeros_(self.shared.weight)
 
 
+def product(network: nn.Module, samples: int) -> float:
+    """Multiplications of a block's smallest matrix product; 0 for what is no transformer of ours."""
+    trunk = getattr(getattr(network, "network", network), "trunk", None)
+    if trunk is None:
+        return 0.0
+    smallest = min(layer.weight.numel() for layer in (trunk.blocks[0].attention.out, trunk.blocks[0].up))
+    return float(samples * trunk.patches.tokens * smallest)
+
+
 class DiT(nn.Module):
     """An expert: predicts one value per entry of x_t."""
 

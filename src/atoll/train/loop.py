@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atoll import devices
+from atoll import devices, threads
 from atoll.config import TrainConfig
 from atoll.data.store import Batch, Reader
 from atoll.errors import Interrupted
 from atoll.flow import draws
+from atoll.models.dit import product
 from atoll.runs import Metrics, Stage
 from atoll.train import hardware, optimiser, sharding
 from atoll.train import state as states
@@ -170,6 +171,9 @@ def train(task: Task, device: torch.device) -> states.TrainingState:
     if steps.state.step and task.ranks.first and task.until is None:  # a round begins where the last ended
         logger.info("%s: resumed from step %d", task.name, steps.state.step)
     with contextlib.ExitStack() as stack:
+        if device.type == "cpu":
+            rows = task.config.micro_batch or task.config.batch
+            stack.enter_context(threads.limited(product(task.model, rows)))
         metrics = None
         if task.ranks.first:
             metrics = stack.enter_context(
