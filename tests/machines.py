@@ -8,7 +8,7 @@ import time
 from atoll import config
 from atoll.runs import Run, read_lines
 from atoll.storage.mirror import Mirror
-from atoll.storage.progress import newest
+from atoll.storage.pointer import newest
 
 LONG = ["expert.steps=1000", "expert.log_every=1", "expert.save_every=10"]
 """Experts that can be caught while they train."""
@@ -82,7 +82,7 @@ def wait_for(condition, process):
 
 def steps_uploaded(mirror, index):
     pointer = newest(mirror.store, f"experts/{index:02d}")
-    return pointer.states[0]["step"] if pointer and pointer.states else 0
+    return pointer.states[0].step if pointer and pointer.states else 0
 
 
 def children(pid):

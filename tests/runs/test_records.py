@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from atoll.errors import CorruptError, RunError
 from atoll.runs import Stage, read_json, write_json
 from atoll.runs.records import (
+    REMEDY,
     VERSION,
     ClusterContents,
     Contents,
@@ -139,7 +140,7 @@ def test_a_record_without_a_key_is_parsed_or_refused(data):
     try:
         parse_record(written, "done.json")
     except CorruptError as error:
-        assert "delete its folder and run the same command again" in str(error)
+        assert REMEDY in str(error)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from atoll.config import RunConfig
 from atoll.errors import CorruptError, StaleError, StorageError
-from atoll.runs import Run, Stage, read_lines, write_json
+from atoll.runs import Run, read_lines, write_json
 from atoll.runs.records import Contents, ExpertContents
 from atoll.storage.leases import LeaseLost
 from atoll.storage.mirror import Mirror
@@ -280,20 +280,6 @@ def test_done_carries_the_token_of_who_made_it(machine):
     assert a.store.read_json("experts/00/done.json")["token"] == 2
 
 
-def test_a_stage_from_outside_the_run_travels_with_it(machine, tmp_path):
-    a, b = machine("a"), machine("b")
-    outside = Stage(tmp_path / "imported")
-    outside.begin({})
-    for text in ("first", "second"):
-        (outside.path / "weights.json").write_text(text)
-        outside.finish({}, ["weights.json"], Contents())
-        a.upload_borrowed(str(outside.path))
-        copy = b.borrowed(str(outside.path))
-        assert b.download(copy)
-        assert copy.verify("weights.json").read_text() == text
-        assert copy.digest == outside.digest
-
-
 def test_clusters_that_were_uploaded_on_the_way_are_not_sent_again(machine):
     a = machine("a")
     partition, cluster = a.run.partition, a.run.cluster(0)
@@ -309,3 +295,12 @@ def test_clusters_that_were_uploaded_on_the_way_are_not_sent_again(machine):
     b = machine("b")
     assert b.download(b.run.cluster(0))
     assert (b.run.cluster(0).path / "part-00000.parquet").read_text() == "rows"
+
+
+@pytest.mark.parametrize("rubbish", [b"[]", b"{}", b'{"attempt": "a"}', b"3"])
+def test_a_damaged_record_in_a_store_is_named_and_nobody_is_told_to_delete_it(machine, rubbish):
+    a = machine("a")
+    a.store.write("experts/00/done.json", rubbish)
+    with pytest.raises(CorruptError, match="experts/00/done.json is damaged.*--start-over") as caught:
+        a.download_record(a.run.expert(0))
+    assert "delete" not in str(caught.value)

@@ -21,6 +21,9 @@ from atoll.runs.files import digest, safe_name
 VERSION: Literal[1] = 1
 """Of all records; it rises when an older program would misread what a newer one writes."""
 
+REMEDY = "make its stage anew with --start-over"
+"""For a record that is damaged, here or in a store: nobody is told to delete what others may have made."""
+
 FileName = Annotated[str, AfterValidator(safe_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]
@@ -344,17 +347,13 @@ def validated(model: type[Model], value: object, where: str) -> Model:
         raise CorruptError(f"{where}: {error}") from None
     except (TypeError, ValueError, RecursionError) as error:
         problem = str(error).splitlines()[0]
-    raise CorruptError(
-        f"{where} is damaged ({problem[:200]}); delete its folder and run the same command again"
-    )
+    raise CorruptError(f"{where} is damaged ({problem[:200]}); {REMEDY}")
 
 
 def _versioned(value: object, where: str) -> Mapping[str, Any]:
     """The tree of a record that this program can read."""
     if not isinstance(value, Mapping):
-        raise CorruptError(
-            f"{where} is damaged (not an object); delete its folder and run the same command again"
-        )
+        raise CorruptError(f"{where} is damaged (not an object); {REMEDY}")
     version = value.get("version")
     if isinstance(version, int) and version > VERSION:
         raise RunError(
@@ -362,8 +361,5 @@ def _versioned(value: object, where: str) -> Mapping[str, Any]:
             "upgrade atoll"
         )
     if version != VERSION or isinstance(version, bool):
-        raise CorruptError(
-            f"{where} has no version that is known here ({version!r:.40}); "
-            "delete its folder and run the same command again"
-        )
+        raise CorruptError(f"{where} has no version that is known here ({version!r:.40}); {REMEDY}")
     return value

@@ -25,7 +25,6 @@ from atoll.runs import (
     Run,
     Stage,
     append_line,
-    digest,
     file_digest,
     read_json,
     read_lines,
@@ -43,19 +42,17 @@ from atoll.runs.records import (
 )
 from atoll.storage.clock import CLOCK, Clock
 from atoll.storage.leases import LeaseLost, StoreLeases
+from atoll.storage.pointer import Pointer, newest, pointer_name
 from atoll.storage.progress import (
     METRICS,
     STATE,
     Attempt,
-    Pointer,
     attempt_here,
     discard,
     download_metrics,
     keyed,
     mark,
     new_attempt,
-    newest,
-    pointer_name,
     walk,
 )
 from atoll.storage.store import PATIENCE, open_store
@@ -267,22 +264,6 @@ class Mirror:
         names = self.store.names(folder)
         self.store.delete(name for name in names if name not in kept and not name.startswith(whole))
 
-    def upload_borrowed(self, path: str) -> None:
-        """A finished stage from outside of the run, as `expert.init` names one, for machines without it."""
-        stage, name = Stage(Path(path)), self.name(self.borrowed(path))
-        record = stage.record
-        attempt = record.digest[:12]
-        for file, sha256 in record.files.items():
-            self.store.upload(stage.path / file, f"{name}/{attempt}/{keyed(file, sha256)}")
-        done = Upload(
-            attempt=attempt, token=0, metrics=None, folder=f"{name}/{attempt}", record=record.facts()
-        )
-        self.store.write(f"{name}/{DONE}", done.model_dump_json().encode())
-
-    def borrowed(self, path: str) -> Stage:
-        """Where the run has a copy of a stage from outside: to be downloaded as any other."""
-        return self.run.stage("borrowed", digest(path)[:12])
-
     def clear(self, stage: Stage) -> None:
         """Throw a stage away, there and here: a new attempt, of which no machine has anything.
 
@@ -290,7 +271,7 @@ class Mirror:
         """
         name = self.name(stage)
         token = self.leases.revoke(name)
-        pointer = Pointer(new_attempt(), token)
+        pointer = Pointer(attempt=new_attempt(), token=token)
         self.store.write(pointer_name(name, token), pointer.encoded())
         names = sorted(self.store.names(name), key=lambda one: not one.endswith(f"/{DONE}"))
         self.store.delete(one for one in names if one != pointer_name(name, token))

@@ -12,7 +12,6 @@ heir goes on from:
 """
 
 import contextlib
-import json
 import logging
 import os
 import re
@@ -20,7 +19,8 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from atoll.runs import (
     write_json,
 )
 from atoll.storage.leases import LeaseLost
+from atoll.storage.pointer import Pointer, State, newest, pointer_name, pointers
 from atoll.storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -52,52 +53,6 @@ def keyed(name: str, sha256: str) -> str:
     """The name of a file with these contents in a store: weights.<hash>.safetensors."""
     path = Path(name)
     return str(path.with_name(f"{path.stem}.{sha256[:HASH]}{path.suffix}"))
-
-
-@dataclass(frozen=True)
-class Pointer:
-    """Where a stage stands, as one holder of its lease left it."""
-
-    attempt: str
-    token: int
-    started: dict[str, Any] | None = None
-    """What the attempt is made from, as in `started.json`."""
-    states: tuple[dict[str, Any], ...] = ()
-    """States of training, the newest first: step, file, sha256, and its name in the store."""
-    decisions: dict[str, Any] | None = None
-    metrics: str | None = None
-    """The name of the metrics in the store."""
-
-    @classmethod
-    def parse(cls, tree: dict[str, Any]) -> "Pointer":
-        """A pointer as it was read from a store; names of files are checked."""
-        for state in tree["states"]:
-            safe_name(state["file"])
-        return cls(**{**tree, "states": tuple(tree["states"])})
-
-    def encoded(self) -> bytes:
-        """The pointer as it is written to a store."""
-        return json.dumps(asdict(self)).encode()
-
-
-def pointer_name(stage: str, token: int) -> str:
-    """Where the pointer of one holder is in a store."""
-    return f"{stage}/progress/{token:08d}.json"
-
-
-def pointers(store: Store, stage: str) -> Iterator[Pointer]:
-    """The pointers of a stage's current attempt, that of the highest token first."""
-    attempt = None
-    for name in reversed(store.names(f"{stage}/progress")):
-        tree = store.read_json(name)
-        if tree is not None and attempt in (None, tree["attempt"]):
-            attempt = tree["attempt"]
-            yield Pointer.parse(tree)
-
-
-def newest(store: Store, stage: str) -> Pointer | None:
-    """The pointer that counts."""
-    return next(pointers(store, stage), None)
 
 
 def new_attempt() -> str:
@@ -137,9 +92,9 @@ class Attempt:
         if before is not None and before.token > token:
             raise LeaseLost(f"{name} is in other hands; run the same command again to wait for it")
         if before is None:
-            before = Pointer(attempt_here(stage) or new_attempt(), token)
+            before = Pointer(attempt=attempt_here(stage) or new_attempt(), token=token)
             mark(stage, before.attempt)  # what was made here without a store is gone on with
-        turn = cls._of(store, stage, name, replace(before, token=token))
+        turn = cls._of(store, stage, name, before.changed(token=token))
         turn._point(turn.pointer)
         return turn
 
@@ -192,22 +147,22 @@ class Attempt:
     def _download_state(self) -> None:
         """The state of the last holder; of an earlier one if a machine that woke up has removed it."""
         earlier = (one for one in pointers(self.store, self.name) if one.token < self.pointer.token)
-        for pointer in (self.pointer, *earlier):
+        for pointer in chain([self.pointer], earlier):
             if not pointer.states:
                 continue
-            if _step_here(self.stage) >= pointer.states[0]["step"]:
+            if _step_here(self.stage) >= pointer.states[0].step:
                 return
             if states := self._downloaded(pointer):
-                self._go_on_from(replace(pointer, states=states, token=self.pointer.token))
+                self._go_on_from(pointer.changed(states=states, token=self.pointer.token))
                 return
-            self.store.event("state_gone", stage=self.name, step=pointer.states[0]["step"])
+            self.store.event("state_gone", stage=self.name, step=pointer.states[0].step)
 
-    def _downloaded(self, pointer: Pointer) -> tuple[dict[str, Any], ...]:
+    def _downloaded(self, pointer: Pointer) -> tuple[State, ...]:
         """The states that could be had; none if the newest could not."""
-        states: list[dict[str, Any]] = []
+        states: list[State] = []
         for state in pointer.states:
             try:
-                self.store.download(state["name"], self.stage.path / STATE / state["file"], state["sha256"])
+                self.store.download(state.name, self.stage.path / STATE / state.file, state.sha256)
             except FileNotFoundError:
                 if not states:
                     break
@@ -220,9 +175,7 @@ class Attempt:
         if pointer.decisions is not None:
             write_json(folder / DECISIONS, pointer.decisions)
         download_metrics(self.store, pointer.metrics, self.stage)
-        newest_one, *older = (
-            {key: state[key] for key in ("step", "file", "sha256")} for state in pointer.states
-        )
+        newest_one, *older = (state.model_dump(exclude={"name"}) for state in pointer.states)
         write_json(folder / LATEST, {**newest_one, "older": older})
         self._sent[folder / LATEST] = _mark(folder / LATEST)
         self._point(pointer)
@@ -259,8 +212,7 @@ class Attempt:
     def upload_state(self) -> None:
         """The newest state of training, what was measured and decided, and last the pointer to them."""
         started, decisions = self.stage.path / STARTED, self.stage.path / STATE / DECISIONS
-        pointer = replace(
-            self.pointer,
+        pointer = self.pointer.changed(
             started=read_json(started) if started.is_file() else self.pointer.started,
             states=self._uploaded_states(),
             decisions=read_json(decisions) if decisions.is_file() else self.pointer.decisions,
@@ -271,9 +223,9 @@ class Attempt:
             self._point(pointer)
         if pointer.states != before.states:
             self._tidy()
-            self.store.event("checkpoint", stage=self.name, step=pointer.states[0]["step"])
+            self.store.event("checkpoint", stage=self.name, step=pointer.states[0].step)
 
-    def _uploaded_states(self) -> tuple[dict[str, Any], ...]:
+    def _uploaded_states(self) -> tuple[State, ...]:
         latest = self.stage.path / STATE / LATEST
         if not latest.is_file() or self._sent.get(latest) == (mark := _mark(latest)):
             return self.pointer.states
@@ -285,17 +237,17 @@ class Attempt:
                     os.link(latest.parent / entry["file"], Path(outgoing) / entry["file"])
                 except FileNotFoundError:
                     return self.pointer.states
-            states = tuple({**entry, "name": self._state_name(entry)} for entry in entries)
+            states = tuple(State(**entry, name=self._state_name(entry)) for entry in entries)
             for state in states:
-                self.store.upload(Path(outgoing) / state["file"], state["name"])
+                self.store.upload(Path(outgoing) / state.file, state.name)
         self._sent[latest] = mark
         return states
 
     def _state_name(self, entry: dict[str, Any]) -> str:
         """Where a state is in the store, or will be: it belongs to whoever uploaded it."""
         for state in self.pointer.states:
-            if (state["file"], state["sha256"]) == (entry["file"], entry["sha256"]):
-                return str(state["name"])
+            if (state.file, state.sha256) == (entry["file"], entry["sha256"]):
+                return state.name
         return f"{self._states}/{self.pointer.token:08d}/{keyed(entry['file'], entry['sha256'])}"
 
     @property
@@ -319,8 +271,8 @@ class Attempt:
     def _tidy(self) -> None:
         """Remove states that nobody goes on from: our own, and earlier holders' once there is one of ours."""
         own = f"{self._states}/{self.pointer.token:08d}/"
-        if self.pointer.states[0]["name"].startswith(own):
-            kept = {state["name"] for state in self.pointer.states}
+        if self.pointer.states[0].name.startswith(own):
+            kept = {state.name for state in self.pointer.states}
             names = self.store.names(self._states)
             self.store.delete(name for name in names if name not in kept and name < f"{own}~")
 
