@@ -25,11 +25,11 @@ from sklearn.exceptions import ConvergenceWarning
 from atoll.config import EncodeConfig, PartitionConfig, RunConfig
 from atoll.data import kmeans
 from atoll.data.features import open_features
+from atoll.data.identity import EMBEDDED
 from atoll.data.partition import partition
 from atoll.data.parts import Encoded, PartWriter, features_path
 from atoll.data.rules import PIXEL_DIMENSIONS, FeatureRule
 from atoll.data.samples import Sample
-from atoll.data.sources import EMBEDDED
 from atoll.runs import Run
 from atoll.runs.records import DataContents
 from benchmarks._memory import peak_memory

@@ -13,9 +13,8 @@ from typing import Any
 
 from atoll import config
 from atoll.data import encode, partition
-from atoll.launch import local, on_ray
-from atoll.launch.local import Job
-from atoll.runs import Run
+from atoll.launch import driver, engine, on_ray
+from atoll.runs import Run, graph
 
 RECIPE = """
 name = "scale"
@@ -85,16 +84,14 @@ def compare(folder: Path, steps: int) -> dict[str, float]:
     ray.get(ray.remote(num_cpus=1)(nap).remote(0))  # its first worker process has started
     try:
         for turn in range(2):
-            for engine in engines[:: 1 - 2 * (turn % 2)]:
-                run = fresh(recipe, f"{engine}-{turn}")
-                jobs = [job(run, recipe, index) for index in range(run.config.partition.clusters)]
+            for name in engines[:: 1 - 2 * (turn % 2)]:
+                run = fresh(recipe, f"{name}-{turn}")
+                jobs = [driver.job_of(node) for node in graph.nodes(run) if node.kind.name == "expert"]
                 since, used = time.perf_counter(), cpu_seconds()
-                if engine == "local":
-                    local.run_jobs(jobs, run.config.launch, lambda jobs: None)
-                else:
-                    on_ray.run_jobs(jobs, run, recipe, lambda jobs: None)
-                seconds[engine] = min(seconds[engine], time.perf_counter() - since)
-                work[engine] = min(work[engine], cpu_seconds() - used)
+                with engine.opened(name, engine.Place(run.path, run.config.launch, run)) as opened:
+                    driver.run_jobs(jobs, opened, lambda statuses: None)
+                seconds[name] = min(seconds[name], time.perf_counter() - since)
+                work[name] = min(work[name], cpu_seconds() - used)
     finally:
         ray.shutdown()
     return {**seconds, **{f"{engine}, of CPU": work[engine] for engine in engines}}
@@ -122,12 +119,6 @@ def fresh(recipe: Path, name: str) -> Run:
     encode.prepare(run)
     partition.partition(run)
     return run
-
-
-def job(run: Run, recipe: Path, index: int) -> Job:
-    expert = run.config.expert_for(index)
-    command = ["expert", str(index), str(recipe), "--set", f"name={run.config.name}"]
-    return Job(f"expert {index}", command, run.expert(index).path, expert.steps, expert.batch)
 
 
 def simulate(folder: Path, options: argparse.Namespace) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def test_launching_reaches_for_data_only_where_a_job_runs():
         "atoll.launch.machine",
         "atoll.runs",
         "atoll.launch.local",
-        "atoll.launch.courier",
+        "atoll.launch.driver",
     ],
 )
 def test_loads_without_torch(module):

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from atoll.config import DataConfig
+from atoll.data.identity import identity_of_files
 from atoll.data.samples import Sample, Skipped, Source
-from atoll.data.sources import identity_of_files, open_source, read_idx
+from atoll.data.sources import open_source, read_idx
 from atoll.errors import DataError
 from tests.data.conftest import SHARED, encoded, needs, picture, pixels
 
@@ -185,7 +186,7 @@ def test_the_identity_changes_with_contents_and_not_with_the_place(tmp_path: Pat
 def test_large_sources_are_known_by_sizes_and_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "x"
     file.write_bytes(b"12")
-    monkeypatch.setattr("atoll.data.sources.HASH_LIMIT", 1)
+    monkeypatch.setattr("atoll.data.identity.HASH_LIMIT", 1)
     monkeypatch.setattr("atoll.data.sources.file_digest", lambda path: pytest.fail("read the whole file"))
     before = identity_of_files([file])
     assert identity_of_files([file]) == before

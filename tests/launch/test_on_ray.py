@@ -11,9 +11,9 @@ import pytest
 from ray.cluster_utils import Cluster
 from ray.util.state import list_tasks
 
-from atoll.errors import AtollError, Interrupted
-from atoll.launch import on_ray
-from atoll.launch.local import Job, report
+from atoll.launch import driver, on_ray
+from atoll.plan import plan
+from atoll.runs import graph
 from atoll.storage.mirror import Mirror
 from atoll.train import jobs
 from tests import s3
@@ -142,10 +142,10 @@ def test_a_whole_run_submitted_from_a_laptop_is_the_run_here(place, cluster):
     assert samples_of(run) == samples_of(reference)
     assert "samples/grid.png" in Mirror.of(run).store.names()
     trained = {"atoll router", "atoll student", *(f"atoll expert {index}" for index in range(3))}
-    tasks = tasks_of(cluster, {"Helper.prepare", "Helper.partition", *trained})
+    tasks = tasks_of(cluster, {"atoll part of data", "atoll part of partition", *trained})
     with_gpu = {node.node_id for node in cluster.island[:2]}
-    assert tasks["Helper.prepare"][0] == with_gpu, "encoded by an actor on each GPU"
-    assert len(tasks["Helper.partition"][0]) >= 2, "assigned on several machines"
+    assert tasks["atoll part of data"][0] == with_gpu, "encoded by an actor on each GPU"
+    assert len(tasks["atoll part of partition"][0]) >= 2, "assigned on several machines"
     for name in trained:
         machines, resources = tasks[name]
         assert machines <= with_gpu and resources == {"CPU": 1.0, "GPU": 1.0}, name
@@ -209,44 +209,24 @@ def test_the_driver_is_killed_and_the_run_submitted_again(place, cluster, _tiny_
     assert run.expert(2).record.files == here.expert(2).record.files, "bit for bit"
 
 
+def needs(run, name, cluster):
+    return on_ray.resources(run.config.launch, driver.job_of(graph.node(run, name)), cluster)
+
+
 def test_jobs_ask_for_what_the_recipe_says_and_the_plan_counts(prepared):
     run = prepared("launch.threads=3", "launch.resources={A100=1}")
-    with_gpus = on_ray.resources(run, "expert 0", {"GPU": 4})
+    with_gpus = needs(run, "expert 0", {"GPU": 4})
     assert with_gpus == {"num_cpus": 3, "num_gpus": 1.0, "resources": {"A100": 1.0}}
-    without = on_ray.resources(run, "expert 0", {"CPU": 4})
+    without = needs(run, "expert 0", {"CPU": 4})
     assert without["num_gpus"] == 0
-    from atoll.plan import plan
-
     expected = plan(run.config, run.data.contents.facts())["jobs"]["expert 0"]["memory_bytes"]["total"]
     assert without["memory"] == int(expected) > 0
     forced = prepared("launch.resources={GPU=2}", name="forced")
-    assert on_ray.resources(forced, "expert 0", {})["num_gpus"] == 2
-
-
-def test_a_student_asks_for_the_larger_of_its_two_trainings(prepared):
-    run = prepared("student.steps=5", "student.batch=8", "student.few={steps=4, batch=64}")
-    from atoll.plan import plan
-
-    counted = plan(run.config, run.data.contents.facts())["jobs"]
-    needed = {name: int(counted[name]["memory_bytes"]["total"]) for name in ("student", "few-step")}
-    assert on_ray.resources(run, "student", {})["memory"] == needed["few-step"] > needed["student"]
+    assert needs(forced, "expert 0", {})["num_gpus"] == 2
 
 
 def test_what_no_machine_has_is_waited_for_aloud(caplog):
     caplog.set_level(logging.WARNING)
-    needs = {"expert 0": {"num_cpus": 1, "num_gpus": 1, "resources": {"A100": 1}}}
-    on_ray._warn_of_waiting(needs, {"CPU": 4, "GPU": 2})
+    wanted = {"num_cpus": 1, "num_gpus": 1, "resources": {"A100": 1}}
+    on_ray._warn_of_waiting("expert 0", wanted, {"CPU": 4, "GPU": 2})
     assert "expert 0 waits for a machine with A100" in caplog.text
-
-
-def test_how_jobs_elsewhere_end(tmp_path):
-    def ended(name, code, words):
-        job = Job(name, [], tmp_path / name, 1, 1)
-        job.code, job.words = code, words
-        return job
-
-    report([ended("expert 0", 0, "")])
-    with pytest.raises(Interrupted, match="expert 1 stopped and saved"):
-        report([ended("expert 0", 0, ""), ended("expert 1", 75, "stopped too often")])
-    with pytest.raises(AtollError, match="expert 1 failed: no memory"):
-        report([ended("expert 1", 1, "no memory")])

@@ -5,13 +5,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from atoll.errors import ConfigError
-from atoll.launch import on_slurm
-from atoll.launch.local import Job
-from atoll.runs import read_json, read_lines
+from atoll.launch import driver, on_slurm
+from atoll.launch.engine import Place
+from atoll.launch.job import JobSpec
+from atoll.runs import graph, read_json, read_lines
 from atoll.train import jobs
 from tests.machines import children, wait_for
 
@@ -27,9 +29,13 @@ def processes(*signs):
     return [int(pid) for pid, command in found if all(sign in command for sign in signs)]
 
 
+def place_of(run):
+    return Place(run.path, run.config.launch, run)
+
+
 def job_of(run, index):
     """The process that trains an expert, or 0."""
-    found = processes("atoll.launch.tied", f"expert {index} {run.path.parent.parent}")
+    found = processes("atoll.launch.process", f"{run.path} expert {index}")
     return found[0] if found else 0
 
 
@@ -56,7 +62,8 @@ def test_submitted_preempted_stopped_and_queued_again(prepared, tiny):
         wait_for(lambda: far_enough(1), driver)
         os.kill(victim, signal.SIGTERM)  # as whoever wants the machine back
         wait_for(lambda: far_enough(0), driver)
-        submitted = read_json(run.path / "slurm" / "jobs.json")
+        listed = read_json(run.path / "slurm" / "jobs.json")
+        submitted = {name: one["id"] for name, one in listed.items()}
         assert sorted(submitted) == ["expert 0", "expert 1", "expert 2", "router"]
         os.kill(children(int(submitted["expert 0"]))[0], signal.SIGUSR2)  # as Slurm announces a preemption
         _, err = driver.communicate(timeout=600)
@@ -77,15 +84,16 @@ def test_submitted_preempted_stopped_and_queued_again(prepared, tiny):
 
 def test_a_failure_is_told_in_the_words_of_the_job(prepared, tiny):
     run = prepared(LOCAL)
-    job = Job("expert 7", ["expert", "7", str(tiny)], run.path / "experts" / "07", 1, 1)
+    job = driver.job_of(graph.node(run, "expert 1"))
+    job = replace(job, name="expert 7", spec=replace(job.spec, stage="expert 7"))
     with pytest.raises(Exception, match="expert 7 failed: there is no expert 7"):
-        on_slurm.run_jobs([job], run, tiny, lambda jobs: None)
+        driver.run_jobs([job], on_slurm.OnSlurm(place_of(run)), lambda statuses: None)
 
 
 def test_without_slurm_it_says_so(prepared, tiny, monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ConfigError, match="there is no Slurm here"):
-        on_slurm.open_executor(prepared())
+        on_slurm.open_executor(place_of(prepared()))
 
 
 def test_what_slurm_is_asked_for(prepared, tmp_path, monkeypatch):
@@ -99,8 +107,9 @@ def test_what_slurm_is_asked_for(prepared, tmp_path, monkeypatch):
     run = prepared(
         "launch.minutes=720", "launch.grace=90", "launch.threads=4", 'launch.slurm={partition="gpu"}'
     )
-    executor = on_slurm.open_executor(run)
-    job = executor.submit(on_slurm.Work(["doctor"], str(tmp_path), 1, str(tmp_path / "log"), 0))
+    executor = on_slurm.open_executor(place_of(run))
+    spec = JobSpec.of("router", run.config, run.path)
+    job = executor.submit(on_slurm.Work(spec, 1, str(tmp_path / "log"), 0))
     text = job.paths.submission_file.read_text()
     wanted = ("--time=720", "--signal=USR2@90", "--requeue", "--partition=gpu", "--cpus-per-task=4")
     assert [option for option in (*wanted, "--gpus-per-node=1") if f"#SBATCH {option}" not in text] == []
@@ -110,11 +119,11 @@ def test_a_time_limit_is_met_by_saving_ahead(prepared, tiny):
     """A minute's limit with 35 seconds of grace: the signal comes after 25 seconds, and the job goes on."""
     settings = ["expert.steps=100000", "expert.log_every=1", "expert.save_every=100000", LOCAL]
     run = prepared(*settings, "launch.minutes=1", "launch.grace=35")
-    command = ["expert", "0", str(tiny), *(part for text in settings[:3] for part in ("--set", text))]
-    job = Job("expert 0", command, run.expert(0).path, 100000, 8)
-    executor = on_slurm.open_executor(run)
-    submitted = executor.submit(on_slurm._work(job, run))
-    log = job.log_path
+    job = driver.job_of(graph.node(run, "expert 0"))
+    engine = on_slurm.OnSlurm(place_of(run))
+    engine.start(job)
+    submitted = engine._jobs["expert 0"]
+    log = job.log
     for _ in range(1200):
         if log.is_file() and "stopped at step" in log.read_text() and len(steps(run)) > 2:
             break

@@ -4,23 +4,23 @@ import logging
 from rich.console import Console
 
 from atoll.launch import table
-from atoll.launch.local import Job
+from atoll.launch.job import Job, JobSpec, JobStatus
+
+SPEC = JobSpec("expert 0", "{}", "nowhere")
 
 
 def job(tmp_path, name, code, *lines):
     folder = tmp_path / name
     folder.mkdir()
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    made = Job(name, [], folder, steps=100, batch=10)
-    made.process, made.code = object(), code
-    return made
+    return JobStatus(Job(name, SPEC, folder, steps=100, batch=10), started=True, running=True, code=code)
 
 
 def test_the_table_says_step_loss_rate_and_time_left(tmp_path):
     line = {"step": 40, "loss": 0.25, "samples_per_second": 5.0}
     running = job(tmp_path, "expert 0", None, line)
     console = Console(width=100, record=True)
-    console.print(table.table([running, Job("expert 1", [], tmp_path / "no", 100, 10)]))
+    console.print(table.table([running, JobStatus(Job("expert 1", SPEC, tmp_path / "no", 100, 10))]))
     text = console.export_text()
     assert "40/100" in text
     assert "0.2500" in text
@@ -29,7 +29,7 @@ def test_the_table_says_step_loss_rate_and_time_left(tmp_path):
 
 
 def test_states(tmp_path):
-    states = [table.state(job(tmp_path, str(code), code)) for code in (None, 0, 1)]
+    states = [job(tmp_path, str(code), code).state for code in (None, 0, 1)]
     assert states == ["training", "done", "failed"]
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from atoll.evaluate import classifier
+from atoll.launch.job import JobStatus
 from atoll.study import cells as room
 from atoll.study import design, results
 from atoll.study.cells import Workshop
@@ -42,7 +43,7 @@ seed = [0, 1]
 
 def carry_out(shop, cells):
     for job in room.trainings(shop, cells):
-        room.work(shop, cells, job.command[-1])
+        room.work(shop, cells, job.spec.stage)
 
 
 class Done(NamedTuple):
@@ -75,7 +76,7 @@ def done(tmp_path_factory):
         shop = Workshop(design.load(folder / "study.toml"))
         cells = shop.cells()
         room.prepare(shop, cells)
-        room.work(shop, cells, room.trainings(shop, cells)[0].command[-1])
+        room.work(shop, cells, room.trainings(shop, cells)[0].spec.stage)
         first = {c.id: shop.result(c).stat().st_mtime_ns for c in cells if shop.result(c).is_file()}
         again = Workshop(design.load(folder / "study.toml"))
         carry_out(again, again.cells())
@@ -119,8 +120,8 @@ def test_one_training_less_is_one_job_more(done, tmp_path):
         results.write(done.shop, done.cells)
         assert "11 of 12 cells are finished." in (done.shop.folder / "study.md").read_text()
         left = room.trainings(done.shop, done.cells)
-        assert [job.command[-1] for job in left] == [cell.training]
-        assert left[0].progress()["step"] == left[0].steps
+        assert [job.spec.stage for job in left] == [cell.training]
+        assert JobStatus(left[0]).progress()["step"] == left[0].steps
     finally:
         path.write_text(kept)
 
@@ -309,9 +310,11 @@ def test_experts_go_on_from_a_common_start(done, tmp_path, monkeypatch):
     said = ["budget.samples=[300]", "budget.start=[0.4]", "axes.seed=[0]", "name=begun", "evaluate.routing=0"]
     shop = Workshop(design.load(tmp_path / "study.toml", said))
     cells = shop.cells()
-    (job,) = room.starts(shop, cells)
-    room.work(shop, cells, job.command[-1])
-    assert not room.starts(shop, cells)
+    first, *others = room.trainings(shop, cells)
+    waiting = [job for job in others if first.name in job.after]
+    assert waiting, "experts wait for their start"
+    room.work(shop, cells, first.spec.stage)
+    assert first.name not in {job.name for job in room.trainings(shop, cells)}
     carry_out(shop, cells)
     assert all(shop.done(cell) for cell in cells)
     (cell,) = {cell.training: cell for cell in cells if cell.start}.values()

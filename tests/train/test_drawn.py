@@ -13,8 +13,8 @@ from atoll.train import drawn, jobs
 
 
 def test_drawn_samples_are_the_experts_own(taught):
-    run = taught()
-    stage = drawn.draw(run, 1, 30)
+    run = taught(data="drawn", drawn=30)
+    stage = drawn.draw(run, 1)
     reader = Reader([stage], stage.contents.rows, 0)
     batch = next(reader.batches())
     assert set(batch.cluster.tolist()) == {1}
@@ -28,25 +28,25 @@ def test_drawn_samples_are_the_experts_own(taught):
 
 def test_drawing_goes_on_where_it_stopped(taught, monkeypatch):
     monkeypatch.setattr(drawn, "PART", 4)
-    run = taught()
-    stage = drawn.draw(run, 0, 30)
+    run = taught(data="drawn", drawn=30)
+    stage = drawn.draw(run, 0)
     whole = {path.name: path.read_bytes() for path in stage.path.glob("*.parquet")}
     assert len(whole) > 2
     (stage.path / "done.json").unlink()
     (stage.path / "part-00001.parquet").unlink()
-    drawn.draw(run, 0, 30)
+    drawn.draw(run, 0)
     assert {path.name: path.read_bytes() for path in stage.path.glob("*.parquet")} == whole
     before = read_json(stage.path / "done.json")
-    drawn.draw(run, 0, 30)
+    drawn.draw(run, 0)
     assert read_json(stage.path / "done.json") == before
     with pytest.raises(StaleError, match="other rows"):
-        drawn.draw(run, 0, 60)
+        drawn.draw(taught(data="drawn", drawn=60), 0)
 
 
 def test_classes_come_as_often_as_in_the_cluster(prepared):
-    run = prepared("condition.kind=class", "sample.steps=1")
+    run = prepared("condition.kind=class", "sample.steps=1", "student.data=drawn", "student.drawn=900")
     jobs.expert(run, 2)
-    stage = drawn.draw(run, 2, 900)
+    stage = drawn.draw(run, 2)
     batch = next(Reader([stage], stage.contents.rows, 0).batches())
     counts = torch.tensor(run.partition.contents.labels[2]).double()
     share = counts / counts.sum()
@@ -56,8 +56,8 @@ def test_classes_come_as_often_as_in_the_cluster(prepared):
 
 
 def test_without_prompts_there_is_nothing_to_draw(taught, monkeypatch):
-    run = taught()
+    run = taught(data="drawn", drawn=10)
     told = SimpleNamespace(classes=0, text=8)
     monkeypatch.setattr(building, "lone", lambda expert, device: told)
     with pytest.raises(ConfigError, match=r"sample\.prompts"):
-        drawn.draw(run, 0, 10)
+        drawn.draw(run, 0)

@@ -193,7 +193,9 @@ def test_an_expert_goes_on_from_a_state_that_was_written_meanwhile(prepared):
 
 def test_a_student_from_beginning_to_end(taught):
     def dense(settings):
-        return student.dense(taught(**settings), start_over=True)
+        run = taught(**settings)
+        run.student.clear()
+        return student.dense(run)
 
     gpu = on_both(dense, QUIET, QUIET)
     assert gpu.places().keys() <= EXPECTED, gpu.told()
@@ -205,13 +207,13 @@ def test_a_few_step_student_from_beginning_to_end(taught, method):
     few |= {"log_every": 4}
     run = taught(**QUIET, few=few if method == "meanflow" else {**few, "trajectories": 0})
     student.dense(run)
-    gpu = on_both(lambda _: few_step.few_step(run, start_over=True), None, None)
+    gpu = on_both(lambda _: (run.few_step.clear(), few_step.few_step(run))[1], None, None)
     assert gpu.places().keys() <= EXPECTED, gpu.told()
 
 
 def test_rounds_from_beginning_to_end(taught):
     run = taught(**QUIET, sites={"inner": 5})
-    gpu = on_both(lambda _: rounds.all_rounds(run, start_over=True), None, None)
+    gpu = on_both(lambda _: (run.student.clear(), rounds.all_rounds(run))[1], None, None)
     assert gpu.places().keys() <= EXPECTED, gpu.told()
 
 

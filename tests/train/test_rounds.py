@@ -62,7 +62,8 @@ def test_one_site_that_moves_all_the_way_is_central_training(taught):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(student, "NAME", "student/site-00")  # the draws of a job depend on its name
         patch.setattr(student, "first_network", start_of(central))
-        student.dense(central, start_over=True)
+        central.student.clear()
+        student.dense(central)
     alike(found, weights(central.student), rtol=1e-3, atol=3e-4)
 
 
@@ -164,8 +165,9 @@ def test_interrupted_rounds_end_bit_for_bit_alike(taught, monkeypatch):
         return take(steps, batch)
 
     monkeypatch.setattr(loop.Steps, "take", interrupted)
+    run.student.clear()
     with pytest.raises(Interrupted):
-        rounds.all_rounds(run, start_over=True)
+        rounds.all_rounds(run)
     for _ in range(2):
         with pytest.raises(Interrupted):
             rounds.all_rounds(run)
@@ -215,7 +217,7 @@ def test_compiling_is_decided_once_for_all_rounds_of_a_site(taught, monkeypatch)
     monkeypatch.setattr(loop.Steps, "_compiling_helps", trial)
     run = taught(sites=TWO)
     rounds.all_rounds(run)
-    assert run.student.contents["rounds"] == 3
+    assert run.student.contents.rounds == 3
     assert tried == ["student/site-00", "student/site-01"]
 
 

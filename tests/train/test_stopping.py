@@ -4,8 +4,9 @@ import signal
 import pytest
 import torch
 
+from atoll.runs import stop_requests
 from atoll.train.ranks import Ranks
-from atoll.train.stopping import Agreement, stop_requests
+from atoll.train.stopping import Agreement
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

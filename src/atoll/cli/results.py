@@ -93,31 +93,14 @@ def study(
         list[str],
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the study, or of all its recipes."),
     ] = [],  # noqa: B006
-    only: Annotated[str | None, typer.Option(hidden=True)] = None,
+    on: Annotated[str, typer.Option(help="Where trainings run: local, ray or slurm.")] = "local",
     as_json: AsJson = False,
 ) -> None:
     """Many runs, one table: every combination of the axes, with the monolith at equal FLOPs beside it."""
-    from atoll.launch import local
-    from atoll.launch.table import watching
-    from atoll.study import cells as room
-    from atoll.study import design, results
+    from atoll.cli.stages import screen
+    from atoll.study import design, driving
 
-    shop = room.Workshop(design.load(path, overrides))
-    if only is not None:
-        room.work(shop, shop.cells(), only)
-        return
-    with bar(as_json) as progress:
-        cells = shop.cells(progress)
-        jobs = room.trainings(shop, cells)
-        if jobs:
-            room.prepare(shop, cells, progress)
-    try:
-        for wave in (room.starts(shop, cells) if jobs else [], jobs):
-            if wave:
-                with watching(as_json) as watch:
-                    local.run_jobs(wave, shop.study.base_run.launch, watch)
-    finally:
-        written = results.write(shop, cells)
+    written = driving.drive(design.load(path, overrides), on, screen(as_json))
     page = f"\nOpen {Path(written['report']).resolve().as_uri()}" if "report" in written else ""
     tell(as_json, written, f"Wrote {written['table']}{page}")
 

@@ -11,7 +11,7 @@ from atoll.config.run import RunConfig
 from atoll.config.sampling import FEATURES, EvaluateConfig, SampleConfig
 from atoll.config.section import Section
 from atoll.config.student import FewStepConfig, SitesConfig, StudentConfig, Teacher
-from atoll.config.training import ExpertConfig, OverrideConfig, RouterConfig, TrainConfig
+from atoll.config.training import ExpertConfig, OverrideConfig, RouterConfig, StartConfig, TrainConfig
 
 __all__ = [
     "FEATURES",
@@ -36,6 +36,7 @@ __all__ = [
     "SampleConfig",
     "Section",
     "SitesConfig",
+    "StartConfig",
     "StudentConfig",
     "Teacher",
     "TrainConfig",

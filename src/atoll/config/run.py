@@ -12,7 +12,7 @@ from atoll.config.patterns import NAME
 from atoll.config.sampling import EvaluateConfig, SampleConfig
 from atoll.config.section import Section
 from atoll.config.student import StudentConfig
-from atoll.config.training import ExpertConfig, RouterConfig
+from atoll.config.training import ExpertConfig, RouterConfig, StartConfig, TrainConfig
 
 
 class RunConfig(Section):
@@ -26,6 +26,7 @@ class RunConfig(Section):
     encode: EncodeConfig = EncodeConfig()
     partition: PartitionConfig = PartitionConfig()
     condition: ConditionConfig = ConditionConfig()
+    start: StartConfig | None = None
     expert: ExpertConfig = ExpertConfig()
     router: RouterConfig = RouterConfig()
     student: StudentConfig | None = None
@@ -45,6 +46,24 @@ class RunConfig(Section):
         named = {*SIZES["XL"], "patch", "size"} if "size" in student else set()
         like = {key: expert[key] for key in NetworkConfig.model_fields.keys() - named if key in expert}
         return {**given, "student": {**like, **student}}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _start_like_expert(cls, given: Any) -> Any:
+        """A start is trained as experts are but for what is said of it."""
+        start = given.get("start") if isinstance(given, Mapping) else None
+        expert = given.get("expert", {}) if isinstance(given, Mapping) else None
+        if not isinstance(start, Mapping) or not isinstance(expert, Mapping):
+            return given
+        like = {key: expert[key] for key in TrainConfig.model_fields.keys() - {"steps"} if key in expert}
+        return {**given, "start": {**like, **start}}
+
+    @model_validator(mode="after")
+    def _experts_begin_once(self) -> Self:
+        inits = [self.expert.init, *((one.model_extra or {}).get("init") for one in self.expert.override)]
+        if self.start is not None and any(inits):
+            raise ValueError("experts begin with [start] or with expert.init: leave out one of them")
+        return self
 
     @model_validator(mode="after")
     def _sites_have_all_clusters(self) -> Self:
@@ -67,6 +86,17 @@ class RunConfig(Section):
                         f"but this run has clusters 0 to {self.partition.clusters - 1}"
                     )
         return self
+
+    def start_settings(self) -> ExpertConfig:
+        """The network that all experts begin with: an expert's, trained as [start] says."""
+        assert self.start is not None
+        training = {key: getattr(self.start, key) for key in TrainConfig.model_fields}
+        return self.expert.model_copy(update={**training, "override": (), "batch_of": "expert"})
+
+    def inits(self) -> list[str]:
+        """The folders of other runs or imports that experts begin with, each once."""
+        named = [self.expert_for(index).init for index in range(self.partition.clusters)]
+        return list(dict.fromkeys(folder for folder in named if folder is not None))
 
     def expert_for(self, index: int) -> ExpertConfig:
         """The settings of one cluster's expert, with what is said of it alone and the batch it takes."""

@@ -131,6 +131,13 @@ class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
         return self.model_copy(update={"override": ()})
 
 
+class StartConfig(TrainConfig):
+    """A network trained on all data, from which every expert goes on alone; it is an expert's network."""
+
+    steps: int = Field(10_000, ge=1)
+    """Optimiser steps."""
+
+
 class RouterConfig(NetworkConfig, TrainConfig):
     """The router: its network and its training."""
 

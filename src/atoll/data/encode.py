@@ -16,8 +16,8 @@ import torch
 
 from atoll.config import EncodeConfig, RunConfig
 from atoll.data import features, text
-from atoll.data.borrowed import is_folder
 from atoll.data.duplicates import repeated_rows
+from atoll.data.identity import identity_of_settings
 from atoll.data.latents import Autoencoder
 from atoll.data.parts import (
     Encoded,
@@ -30,11 +30,11 @@ from atoll.data.parts import (
     remove_partial,
 )
 from atoll.data.samples import Kind, Sample, Skipped, Source
-from atoll.data.sources import find_files, identity_of_files, open_source
+from atoll.data.sources import open_source
 from atoll.data.store import group_rows
 from atoll.data.values import fit_preview
 from atoll.errors import DataError
-from atoll.runs import Run, Stage, digest, read_json, replacing, write_json
+from atoll.runs import Run, Stage, read_json, replacing, write_json
 from atoll.runs.locks import alone
 from atoll.runs.records import DataContents
 
@@ -50,13 +50,13 @@ EARLY = 1000
 """Where nobody knows how many samples there are, at least so many are assumed to come."""
 
 
-def prepare(run: Run, *, start_over: bool = False, progress: Progress | None = None) -> Stage[DataContents]:
+def prepare(run: Run, *, progress: Progress | None = None) -> Stage[DataContents]:
     """Bring all samples of the source to rest in `data/`."""
     stage = run.data
     source = open_source(run.config.data)
     made_from = inputs(run.config, source)
     with alone(stage.path):
-        if not begin(run, source, start_over=start_over):
+        if not begin(run, source):
             return stage
         remove_partial(stage.path)
         with told_in_one_line(stage):
@@ -67,16 +67,16 @@ def prepare(run: Run, *, start_over: bool = False, progress: Progress | None = N
     return stage
 
 
-def begin(run: Run, source: Source, *, start_over: bool = False) -> bool:
+def begin(run: Run, source: Source) -> bool:
     """Open `data/` for a source; of one that has changed since, the parts of unchanged pieces stay."""
     stage, made_from = run.data, inputs(run.config, source)
     pieces = [source.piece_identity(piece) for piece in range(source.pieces)]
-    if not start_over and not stage.done and (stage.path / PIECES).is_file():
+    if not stage.done and (stage.path / PIECES).is_file():
         before = stage.started or {}
         if before != made_from and {**before, "source": made_from["source"]} == made_from:
             _forget_changed(stage, read_json(stage.path / PIECES), pieces)
             stage.start(made_from)
-    if not stage.begin(made_from, start_over):
+    if not stage.begin(made_from):
         return False
     write_json(stage.path / PIECES, pieces)
     return True
@@ -110,17 +110,6 @@ def told_in_one_line(stage: Stage) -> Iterator[None]:
 def inputs(config: RunConfig, source: Source) -> dict[str, Any]:
     """What `data/` is made from."""
     return {**identity_of_settings(config), "source": source.identity}
-
-
-def identity_of_settings(config: RunConfig) -> dict[str, str]:
-    """Digests of all settings that decide what comes to rest, and of models that lie in folders."""
-    data = config.data.model_dump(mode="json", exclude={"source", "max_skipped"})
-    machine = {"batch", "device"} | ({"precision"} if config.encode.precision == "auto" else set())
-    encode = config.encode.model_dump(mode="json", exclude=machine)
-    for key in ("autoencoder", "features", "text"):
-        if encode[key] is not None and is_folder(encode[key]):
-            encode[key] = identity_of_files(find_files(encode[key]))
-    return {"data": digest(data), "encode": digest(encode)}
 
 
 class Span(NamedTuple):

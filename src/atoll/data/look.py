@@ -5,13 +5,14 @@ import logging
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atoll.config import Facts, RunConfig
-from atoll.data.samples import Sample, Source
-from atoll.data.sources import open_source
 from atoll.errors import DataError
 from atoll.runs import Run
+
+if TYPE_CHECKING:  # who looks at records alone need not wait for what opens sources
+    from atoll.data.samples import Sample, Source
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,8 @@ def look(config: RunConfig) -> Facts:
     """What a few samples of the source show; nothing where they would have to be fetched."""
     if config.data.source.startswith("hub:"):
         return Facts()
+    from atoll.data.sources import open_source  # noqa: PLC0415 - see above
+
     source = open_source(config.data)
     samples = list(_some(source))
     if not samples:
@@ -67,8 +70,10 @@ def look(config: RunConfig) -> Facts:
     )
 
 
-def _some(source: Source) -> Iterator[Sample]:
+def _some(source: "Source") -> Iterator["Sample"]:
     """The first samples of pieces all over the source."""
+    from atoll.data.samples import Sample  # noqa: PLC0415 - see above
+
     step = max(1, source.pieces // PIECES)
     for piece in range(0, source.pieces, step):
         for item in islice(source.read(piece), EACH):

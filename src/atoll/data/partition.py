@@ -33,7 +33,7 @@ from atoll.data.rules import (
 from atoll.data.store import TEXT_COLUMNS, open_parquet, write_cluster_file
 from atoll.data.values import standardise, to_pixels
 from atoll.errors import DataError
-from atoll.runs import Run, Stage, digest, file_digest, read_json, replacing, write_json
+from atoll.runs import Run, Stage, inputs, read_json, replacing, write_json
 from atoll.runs.locks import alone
 from atoll.runs.records import ClusterContents, PartitionContents, SampleFormat, SamplesContents
 
@@ -46,14 +46,12 @@ TILE = 64
 """Larger pictures are made this small in a gallery."""
 
 
-def partition(
-    run: Run, *, start_over: bool = False, progress: Progress | None = None
-) -> Stage[PartitionContents]:
+def partition(run: Run, *, progress: Progress | None = None) -> Stage[PartitionContents]:
     """Assign every sample of `data/` to a cluster, and write each cluster as a folder that stands alone."""
     stage = run.partition
-    made_from = inputs(run)
+    made_from = inputs.partition_from(run)
     with alone(stage.path):
-        if not stage.begin(made_from, start_over):
+        if not stage.begin(made_from):
             return stage
         remove_partial(stage.path)
         with told_in_one_line(stage):
@@ -94,34 +92,6 @@ def _write(run: Run, made_from: dict[str, Any], tell: Progress) -> None:
     stage.finish(made_from, files, contents)
 
 
-def inputs(run: Run) -> dict[str, Any]:
-    """What `partition/` is made from."""
-    config = run.config.partition
-    made_from: dict[str, Any] = {
-        "partition": digest(config.model_dump(mode="json", exclude={"file", "like"})),
-        "seed": run.config.seed,
-        "data": run.data.digest,
-    }
-    if config.file is not None:
-        path = Path(config.file).expanduser()
-        if not path.is_file():
-            raise DataError(f"partition.file '{config.file}' is not there; correct the name")
-        made_from["file"] = file_digest(path)
-    if config.like is not None:
-        made_from["like"] = like_stage(config.like).digest
-    return made_from
-
-
-def like_stage(folder: str) -> Stage[PartitionContents]:
-    """The finished partition of another run."""
-    stage = Stage(Path(folder).expanduser() / "partition", PartitionContents)
-    if not stage.done:
-        raise DataError(
-            f"partition.like '{folder}' holds no finished partition; name a finished run's folder"
-        )
-    return stage
-
-
 def make_rule(parts: Parts, config: PartitionConfig, seed: int) -> Rule:
     """Find the rule that the recipe asks for; it does not depend on the order of the parts."""
     contents = parts.contents
@@ -156,7 +126,7 @@ def make_rule(parts: Parts, config: PartitionConfig, seed: int) -> Rule:
 
 def _rule_like(parts: Parts, config: PartitionConfig) -> Rule:
     assert config.like is not None
-    stage = like_stage(config.like)
+    stage = inputs.like_stage(config.like)
     for key, here in (("clusters", config.clusters), ("features", parts.contents.features)):
         there = getattr(stage.contents, key)
         if there != here:

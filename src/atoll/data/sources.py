@@ -6,7 +6,7 @@ import io
 import json
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,18 @@ import numpy as np
 from atoll.config import DataConfig
 from atoll.data import pictures
 from atoll.data.containers import HubSource, ParquetSource, TarSource
+from atoll.data.identity import (
+    CONTAINERS,
+    EMBEDDED,
+    HUB,
+    METADATA,
+    container_of,
+    find_files,
+    identity_of_files,
+    idx_files,
+    is_beside,
+    is_picture,
+)
 from atoll.data.reading import file_state, read_bytes
 from atoll.data.samples import (
     CAPTION_FIELDS,
@@ -31,11 +43,7 @@ from atoll.data.samples import (
     label_text,
 )
 from atoll.errors import DataError
-from atoll.runs import digest, file_digest, runs_folder
 
-EMBEDDED = {"fashion-5k": Path(__file__).with_name("fashion-5k.npz")}
-HASH_LIMIT = 256 * 2**20
-"""Sources up to this many bytes are known by their contents, larger ones by names, sizes and times."""
 IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
@@ -43,60 +51,20 @@ def open_source(config: DataConfig) -> Source:
     """Find out what `data.source` names, and open it."""
     if config.source in EMBEDDED:
         return ArraySource.of_npz(EMBEDDED[config.source], config)
-    if config.source.startswith("hub:"):
-        return HubSource(config.source.removeprefix("hub:"), config)
+    if config.source.startswith(HUB):
+        return HubSource(config.source.removeprefix(HUB), config)
     files = find_files(config.source)
     root = Path(config.source).expanduser()
-    if root.is_dir() and any(file.suffix.lower() in pictures.SUFFIXES for file in files):
+    if root.is_dir() and any(is_picture(file) for file in files):
         return FolderSource(root, files, config)
-    for fits, opened in (
-        (lambda file: file.name.endswith((".tar", ".tar.gz", ".tgz")), TarSource),
-        (lambda file: file.suffix == ".parquet", ParquetSource),
-        (lambda file: "idx" in file.name and "ubyte" in file.name, ArraySource.of_idx),
-        (lambda file: file.suffix == ".npz", ArraySource.of_one),
-        (lambda file: file.suffix == ".npy", ArraySource.of_one),
-    ):
-        fitting = [file for file in files if fits(file)]
-        if fitting:
-            return opened(fitting, config, identity_of_files(fitting))
-    raise DataError(
-        f"data.source '{config.source}' holds nothing of a known kind; give images "
-        f"({', '.join(_suffixes())}), .npz, .npy, idx, .parquet or .tar"
-    )
-
-
-def find_files(source: str) -> list[Path]:
-    """All files that a path or a pattern names, in the order of their names."""
-    path = Path(source).expanduser()
-    if path.is_dir():
-        found = (file for file in path.rglob("*") if file.is_file() and not _hidden(file.relative_to(path)))
-        runs = runs_folder().resolve()  # which may lie in the source, and would be new samples every time
-        outside = (file for file in found if runs not in file.resolve().parents)
-        return sorted(outside, key=lambda file: file.relative_to(path).as_posix())
-    if path.is_file():
-        return [path]
-    if any(letter in path.name for letter in "*?[") and path.parent.is_dir():
-        return sorted(path.parent.glob(path.name))
-    raise DataError(
-        f"data.source '{source}' is neither an embedded set ({', '.join(sorted(EMBEDDED))}) nor an existing "
-        "path; correct the name"
-    )
-
-
-def identity_of_files(files: Sequence[Path], root: Path | None = None) -> str:
-    """A digest of files: of their contents, or beyond 256 MiB of their sizes and times."""
-    facts = [(file.relative_to(root).as_posix() if root else file.name, file.stat()) for file in files]
-    if sum(stat.st_size for _, stat in facts) <= HASH_LIMIT:
-        return digest([(name, file_digest(file)) for (name, _), file in zip(facts, files, strict=True)])
-    return digest([(name, stat.st_size, stat.st_mtime_ns) for name, stat in facts])
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith((".", "__MACOSX")) for part in path.parts)
-
-
-def _suffixes() -> list[str]:
-    return sorted(suffix.removeprefix(".") for suffix in pictures.SUFFIXES)
+    kind = container_of(config.source, files)
+    fitting = [file for file in files if CONTAINERS[kind](file)]
+    opened: dict[str, Callable[[Sequence[Path], DataConfig, str], Source]] = {
+        "tar": TarSource,
+        "parquet": ParquetSource,
+        "idx": ArraySource.of_idx,
+    }
+    return opened.get(kind, ArraySource.of_one)(fitting, config, identity_of_files(fitting))
 
 
 class FolderSource:
@@ -106,10 +74,10 @@ class FolderSource:
 
     def __init__(self, root: Path, files: Sequence[Path], config: DataConfig) -> None:
         self.root, self.piece = root, config.part
-        self.files = [file for file in files if file.suffix.lower() in pictures.SUFFIXES]
+        self.files = [file for file in files if is_picture(file)]
         self.rows: int | None = len(self.files)
         self.said = read_metadata([file for file in files if file.name in METADATA], config)
-        self.others = [file for file in files if file.suffix == ".txt" or file.name in METADATA]
+        self.others = [file for file in files if is_beside(file)]
         self.class_names: tuple[str, ...] = ()
         self.shaper = Shaper(config, (partial(read_bytes, file) for file in self.files), str(root))
 
@@ -143,9 +111,6 @@ class FolderSource:
         beside = file.with_suffix(".txt")
         caption = read_bytes(beside).decode(errors="replace").strip() if beside.is_file() else None
         return "/".join(file.relative_to(self.root).parts[:-1]) or None, caption
-
-
-METADATA = frozenset({"metadata.csv", "metadata.jsonl"})
 
 
 def read_metadata(
@@ -241,11 +206,10 @@ class ArraySource:
     @classmethod
     def of_idx(cls, files: Sequence[Path], config: DataConfig, identity: str) -> "ArraySource":
         """Open MNIST-style idx files; images have their labels in a file of the same name."""
-        found = [file for file in files if "idx1" not in file.name]
+        found, beside = idx_files(files)
         values = np.concatenate([read_idx(file) for file in found]) if found else np.zeros((0, 1, 1))
-        beside = [file.with_name(file.name.replace("images-idx3", "labels-idx1")) for file in found]
         said = {}
-        if found and all(file.is_file() and file not in found for file in beside):
+        if beside:
             said["labels"] = [str(value) for file in beside for value in read_idx(file).tolist()]
             identity = identity_of_files([*found, *beside])
         return cls(values, said, config, files[0].name, identity)

@@ -1,141 +1,65 @@
 """Jobs as separate processes of this machine, as many at once as it carries."""
 
-import os
-import signal
+import contextlib
 import subprocess
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import IO
 
-from atoll.config import LaunchConfig
-from atoll.errors import EXIT_RUN_AGAIN, AtollError, Interrupted
-from atoll.launch import machine, tied
-from atoll.runs import read_lines
-
-POLL_SECONDS = 0.2
+from atoll.launch import machine, process
+from atoll.launch.engine import Place
+from atoll.launch.job import Job, JobStatus
+from atoll.runs.graph import Node
 
 
-@dataclass
-class Job:
-    """One process to be: what it is called, what it runs, and how far it is."""
+class Local:
+    """This machine."""
 
-    name: str
-    command: Sequence[str]
-    """Arguments of `atoll`."""
-    folder: Path
-    """Where its metrics and its log are."""
-    steps: int
-    batch: int
-    process: "subprocess.Popen[bytes] | None" = None
-    code: int | None = None
-    placed: bool = False
-    """Whether it is at work on another machine."""
-    words: str = ""
-    """The last that was heard from there."""
-    slot: int = 0
-    log: IO[bytes] | None = field(default=None, repr=False)
+    seconds = 0.2
+    stopped = "asked to stop; every job has saved its state: run the same command again"
 
-    @property
-    def log_path(self) -> Path:
-        """What the process said."""
-        return self.folder.parent / f"{self.folder.name}.log"
+    def __init__(self, place: Place) -> None:
+        self.launch = place.launch
+        self._running: dict[str, tuple[subprocess.Popen[bytes], IO[bytes], int]] = {}
+        self._jobs = 1
 
-    def progress(self) -> dict[str, float]:
-        """The last line of its metrics."""
-        lines = read_lines(self.folder / "metrics.jsonl")
-        return lines[-1] if lines else {}
+    def room(self, ready: int, running: int) -> int:
+        """How many can be started now; those that run share cores and GPUs with as many as there are."""
+        self._jobs = max(1, ready + running)
+        return max(0, machine.share(self._jobs, self.launch).at_once - running)
 
+    def start(self, job: Job) -> None:
+        """Start a process with its share of cores and GPUs."""
+        taken = {slot for _, _, slot in self._running.values()}
+        slot = next(slot for slot in range(len(taken) + 1) if slot not in taken)
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        log = job.log.open("wb")
+        share = machine.share(self._jobs, self.launch, job.useful)
+        running = process.start(job.spec, log=log, variables=share.variables(slot))
+        self._running[job.name] = running, log, slot
 
-def run_jobs(jobs: Sequence[Job], config: LaunchConfig, watch: Callable[[Sequence[Job]], None]) -> None:
-    """Run every job to its end; one that fails is reported after the others have finished."""
-    share = machine.share(len(jobs), config)
-    waiting, free = list(jobs), list(range(share.at_once))
-    with _terminable():
-        try:
-            while waiting or any(job.process and job.code is None for job in jobs):
-                while waiting and free:
-                    _start(waiting.pop(0), free.pop(0), share)
-                time.sleep(POLL_SECONDS)
-                free += [job.slot for job in jobs if _has_ended(job)]
-                watch(jobs)
-        except BaseException:
-            _stop(jobs)
-            raise
-    report(jobs)
+    def poll(self, status: JobStatus) -> None:
+        """Note whether a process has ended."""
+        running, log, _ = self._running[status.name]
+        status.running = True
+        if running.poll() is not None:
+            status.code = running.returncode
+            log.close()
+            del self._running[status.name]
 
+    def stop(self, jobs: Sequence[Job]) -> None:
+        """Ask every process to save and stop, and wait for it."""
+        asked = [self._running[job.name] for job in jobs if job.name in self._running]
+        for running, _, _ in asked:
+            running.terminate()
+        for running, log, _ in asked:
+            running.wait()
+            log.close()
 
-def report(jobs: Sequence[Job]) -> None:
-    """An error where a job has failed; a stop where jobs have saved and want to be run again."""
-    failed = [job for job in jobs if job.code not in (0, None)]
-    if failed and all(job.code == EXIT_RUN_AGAIN for job in failed):
-        raise Interrupted(
-            f"{', '.join(job.name for job in failed)} stopped and saved; run the same command again"
-        )
-    if failed:
-        raise AtollError("; ".join(f"{job.name} failed: {_last_words(job)}" for job in failed))
+    def share(self, node: Node) -> None:
+        """Here is one machine."""
 
 
-def _start(job: Job, slot: int, share: machine.Share) -> None:
-    environment = {**os.environ, **share.variables(slot)}
-    job.log_path.parent.mkdir(parents=True, exist_ok=True)
-    job.slot = slot
-    job.log = job.log_path.open("wb")
-    # A session of its own: Ctrl-C reaches the launcher alone, which then asks each job once, in order.
-    # Should it be killed itself, each job is asked by the system.
-    job.process = subprocess.Popen(
-        tied.command(job.command, signal.SIGTERM),
-        stdout=job.log,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        env=environment,
-        start_new_session=True,
-    )
-
-
-def _has_ended(job: Job) -> bool:
-    """True once, when the process has just ended."""
-    if job.process is None or job.code is not None or job.process.poll() is None:
-        return False
-    job.code = job.process.returncode
-    if job.log:
-        job.log.close()
-    return True
-
-
-def _stop(jobs: Sequence[Job]) -> None:
-    """Ask every running job to save and stop, and wait for it."""
-    running = [job for job in jobs if job.process and job.process.poll() is None]
-    for job in running:
-        assert job.process is not None
-        job.process.send_signal(signal.SIGTERM)
-    for job in running:
-        assert job.process is not None
-        job.process.wait()
-        _has_ended(job)
-
-
-class _terminable:  # noqa: N801 - used like a function
-    """While active, SIGTERM interrupts the launcher as Ctrl-C does."""
-
-    def __enter__(self) -> None:
-        def interrupt(number: int, frame: object) -> None:
-            raise Interrupted("asked to stop; every job has saved its state: run the same command again")
-
-        self.before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-
-
-def _last_words(job: Job) -> str:
-    """What a job said last, and where it said the rest."""
-    if job.words:
-        return job.words
-    if job.code is not None and job.code < 0:
-        return f"killed by {signal.Signals(-job.code).name} (log: {job.log_path})"
-    lines = job.log_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    said = lines[-1].removeprefix("atoll: ") if lines else f"exit code {job.code}"
-    return f"{said} (log: {job.log_path})"
+@contextlib.contextmanager
+def opened(place: Place) -> Iterator[Local]:
+    """This machine as an engine."""
+    yield Local(place)

@@ -1,77 +1,125 @@
 """Jobs as Ray tasks: Ray finds each a machine, and starts it again elsewhere when that machine is lost."""
 
-import hashlib
+import json
 import logging
 import os
 import signal
-import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atoll.errors import EXIT_RUN_AGAIN, AtollError, ConfigError, Interrupted, StorageError
-from atoll.launch import tied
-from atoll.launch.courier import stop_requests
-from atoll.launch.local import Job, report
-from atoll.launch.table import Watch
-from atoll.plan import plan
-from atoll.runs import Run, Stage
+from atoll import threads
+from atoll.config import LaunchConfig
+from atoll.errors import EXIT_RUN_AGAIN, AtollError, ConfigError, StorageError
+from atoll.launch import parts_on_ray, process
+from atoll.launch.engine import Place
+from atoll.launch.job import Job, JobSpec, JobStatus, last_line
+from atoll.launch.scratch import scratch_folder
+from atoll.runs import Stage
+from atoll.runs.graph import Node
 from atoll.storage.mirror import Mirror
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.5
 METRICS_SECONDS = 5.0
-"""Between two looks at the metrics of jobs elsewhere."""
+"""Between two looks at the metrics of a job elsewhere."""
 
 
 class RunAgain(Exception):  # noqa: N818 - not an error
     """A job was stopped and has saved: Ray starts it again."""
 
 
-@dataclass(frozen=True)
-class Task:
-    """What a machine is told: a command, its recipe, and where the run is."""
+class OnRay:
+    """The cluster that RAY_ADDRESS names or that this machine is part of."""
 
-    name: str
-    command: tuple[str, ...]
-    recipe: str
-    """The text of the recipe: the file may not be there."""
-    runs: str | None
-    """The folder with all runs, where machines share one; None where the run lives in a store."""
-    threads: int
+    seconds = 0.5
+    stopped = "asked to stop; every job was told to save: run the same command again"
+
+    def __init__(self, place: Place, ray: Any) -> None:
+        self.launch, self.ray = place.launch, ray
+        stored = place.run is not None and bool(place.launch.store)
+        self.mirror = Mirror.of(place.run) if stored and place.run is not None else None
+        self._waiting: dict[str, Any] = {}
+        self._due: dict[str, float] = {}
+
+    def room(self, ready: int, running: int) -> int:
+        """All of them: Ray keeps what has no machine yet."""
+        return ready
+
+    def start(self, job: Job) -> None:
+        """Give a job to the cluster, with what it needs of a machine."""
+        cluster = self.ray.cluster_resources()
+        needs = resources(self.launch, job, cluster)
+        _warn_of_waiting(job.name, needs, cluster)
+        again = {"max_retries": self.launch.retries, "retry_exceptions": [RunAgain]}
+        placed = self.ray.remote(work).options(
+            name=f"atoll {job.name}", scheduling_strategy="SPREAD", **again, **needs
+        )
+        spec = job.spec.nowhere() if self.mirror is not None else job.spec
+        self._waiting[job.name] = placed.remote(spec, job.name, self.launch.threads or 1)
+
+    def poll(self, status: JobStatus) -> None:
+        """Note how a job ended, or that it is at work, which its metrics tell."""
+        reference = self._waiting[status.name]
+        finished, _ = self.ray.wait([reference], timeout=0)
+        if finished:
+            status.code, status.words = self._end(reference)
+            del self._waiting[status.name]
+        if not status.running or status.code is None:
+            self._look(status)
+
+    def _look(self, status: JobStatus) -> None:
+        now = time.monotonic()
+        if self.mirror is not None and now >= self._due.get(status.name, 0.0):
+            self._due[status.name] = now + METRICS_SECONDS
+            self.mirror.download_metrics(Stage(status.job.folder))
+        status.running = status.running or status.code is not None or bool(status.progress())
+
+    def _end(self, reference: Any) -> tuple[int, str]:
+        """The exit code of a job and its last words."""
+        exceptions = self.ray.exceptions
+        try:
+            code, words = self.ray.get(reference)
+        except exceptions.RayTaskError as error:
+            if isinstance(error.cause, RunAgain):
+                return EXIT_RUN_AGAIN, "stopped too often"
+            return 1, str(error.cause)
+        except exceptions.RayError as error:
+            return 1, f"its machine was lost too often ({type(error).__name__})"
+        return int(code), str(words)
+
+    def stop(self, jobs: Sequence[Job]) -> None:
+        """Tell every job to save, and wait as long as a machine has for that."""
+        references = [self._waiting[job.name] for job in jobs if job.name in self._waiting]
+        for reference in references:
+            self.ray.cancel(reference)
+        if references:
+            self.ray.wait(references, num_returns=len(references), timeout=self.launch.grace)
+
+    def share(self, node: Node) -> None:
+        """Do parts of a stage on all machines."""
+        parts_on_ray.share(node, self.ray)
 
 
-def run_jobs(jobs: Sequence[Job], run: Run, recipe: Path, watch: Watch) -> None:
-    """Run every job to its end; one that fails is reported after the others have finished."""
+@contextmanager
+def opened(place: Place) -> Iterator[OnRay]:
+    """The Ray cluster that RAY_ADDRESS names or that this machine is part of, or one of its own."""
     ray = library()
-    with connected(ray), stop_requests() as asked:
-        needs = {job.name: resources(run, job.name, ray.cluster_resources()) for job in jobs}
-        _warn_of_waiting(needs, ray.cluster_resources())
-        again = {"max_retries": run.config.launch.retries, "retry_exceptions": [RunAgain]}
-        remote, waiting = ray.remote(work), {}
-        for job in jobs:
-            placed = remote.options(
-                name=f"atoll {job.name}", scheduling_strategy="SPREAD", **again, **needs[job.name]
-            )
-            waiting[placed.remote(_task(job, run, recipe))] = job
-        glance = _Glance(run)
-        while waiting:
-            finished, _ = ray.wait([*waiting], timeout=POLL_SECONDS)
-            for reference in finished:
-                _end(ray, reference, waiting.pop(reference))
-            glance(jobs)
-            watch(jobs)
-            if asked():
-                for reference in waiting:
-                    ray.cancel(reference)
-                ray.wait([*waiting], num_returns=len(waiting), timeout=run.config.launch.grace)
-                raise Interrupted("asked to stop; every job was told to save: run the same command again")
-    report(jobs)
+    if ray.is_initialized():
+        yield OnRay(place, ray)
+        return
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    except ConnectionError:
+        raise AtollError(
+            "no Ray cluster answers; start one with `ray start --head`, or correct RAY_ADDRESS"
+        ) from None
+    try:
+        yield OnRay(place, ray)
+    finally:
+        ray.shutdown()
 
 
 def library() -> Any:
@@ -85,128 +133,41 @@ def library() -> Any:
     return ray
 
 
-@contextmanager
-def connected(ray: Any) -> Iterator[None]:
-    """To the cluster that RAY_ADDRESS names or that this machine is part of; else to one of its own."""
-    if ray.is_initialized():
-        yield
-        return
-    try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR)
-    except ConnectionError:
-        raise AtollError(
-            "no Ray cluster answers; start one with `ray start --head`, or correct RAY_ADDRESS"
-        ) from None
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def resources(run: Run, name: str, cluster: Mapping[str, float]) -> dict[str, Any]:
+def resources(launch: LaunchConfig, job: Job, cluster: Mapping[str, float]) -> dict[str, Any]:
     """What a job needs of a machine, in Ray's words: from [launch], and the memory that the plan says."""
-    launch = run.config.launch
     custom = dict(launch.resources)
-    gpus = custom.pop("GPU", launch.gpus if cluster.get("GPU") else 0)
+    gpus = custom.pop("GPU", launch.gpus if cluster.get("GPU") and job.gpu else 0)
     needs: dict[str, Any] = {"num_cpus": launch.threads or 1, "num_gpus": gpus, "resources": custom}
-    if not gpus:  # on a GPU it is the GPU's memory that counts, and Ray does not know that
-        contents = run.data.contents.facts() if run.data.done else None
-        counted = plan(run.config, contents)["jobs"]
-        stages = ("student", "few-step") if name == "student" else (name,)
-        needs["memory"] = int(max(counted[one]["memory_bytes"]["total"] for one in stages if one in counted))
+    if not gpus and job.memory:  # on a GPU it is the GPU's memory that counts, and Ray does not know that
+        needs["memory"] = job.memory
     return needs
 
 
-def _warn_of_waiting(needs: Mapping[str, Mapping[str, Any]], cluster: Mapping[str, float]) -> None:
+def _warn_of_waiting(name: str, needed: Mapping[str, Any], cluster: Mapping[str, float]) -> None:
     """A cluster may grow, so what no machine has is waited for; but not in silence."""
-    for name, needed in needs.items():
-        wanted = {**needed["resources"], "CPU": needed["num_cpus"], "GPU": needed["num_gpus"]}
-        missing = [what for what, amount in wanted.items() if amount > cluster.get(what, 0)]
-        if missing:
-            logger.warning("%s waits for a machine with %s", name, ", ".join(missing))
+    wanted = {**needed["resources"], "CPU": needed["num_cpus"], "GPU": needed["num_gpus"]}
+    missing = [what for what, amount in wanted.items() if amount > cluster.get(what, 0)]
+    if missing:
+        logger.warning("%s waits for a machine with %s", name, ", ".join(missing))
 
 
-def _task(job: Job, run: Run, recipe: Path) -> Task:
-    return Task(
-        job.name,
-        tuple("RECIPE" if part == str(recipe) else part for part in job.command),
-        recipe.read_text(encoding="utf-8"),
-        None if run.config.launch.store else str(run.path.parent.resolve()),
-        run.config.launch.threads or 1,
-    )
-
-
-def work(task: Task) -> tuple[int, str]:
+def work(spec: JobSpec, name: str, count: int) -> tuple[int, str]:
     """On some machine: run the job there, as a person would by hand; its exit code and last words."""
     scratch = scratch_folder()
-    runs = Path(task.runs) if task.runs else scratch
-    if not runs.is_dir():
-        raise StorageError(f"{runs} cannot be seen from every machine; set launch.store to what can")
-    recipe = scratch / f"{hashlib.sha256(task.recipe.encode()).hexdigest()[:16]}.toml"
-    recipe.write_text(task.recipe, encoding="utf-8")
-    log = scratch / f"{task.name.replace(' ', '-')}.log"
-    arguments = [str(recipe) if part == "RECIPE" else part for part in task.command]
-    threads = str(task.threads)
+    if not spec.folder:
+        spec = spec.at(scratch / json.loads(spec.resolved)["name"])
+    elif not Path(spec.folder).is_dir():
+        raise StorageError(f"{spec.folder} cannot be seen from every machine; set launch.store to what can")
+    log = scratch / f"{name.replace(' ', '-').replace('/', '-')}.log"
     with log.open("wb") as file:
-        # What dies with its machine cannot hand anything in, so neither does what dies with its worker.
-        process = subprocess.Popen(
-            tied.command(arguments, signal.SIGKILL),
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env={
-                **os.environ,
-                "ATOLL_RUNS": str(runs),
-                "OMP_NUM_THREADS": threads,
-                "MKL_NUM_THREADS": threads,
-            },
-        )
+        # What dies with its machine cannot upload anything, so neither does what dies with its worker.
+        running = process.start(spec, log=file, variables=threads.variables(count), at_death=signal.SIGKILL)
         try:
-            code = process.wait()
+            code = running.wait()
         except BaseException:  # cancelled: the job saves, then we go
-            process.terminate()
-            process.wait()
+            running.terminate()
+            running.wait()
             raise
     if code == EXIT_RUN_AGAIN:
-        raise RunAgain(task.name)
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return code, lines[-1].removeprefix("atoll: ") if lines else ""
-
-
-def scratch_folder() -> Path:
-    """Where this machine keeps what it has fetched: $ATOLL_SCRATCH, or among temporary files."""
-    import ray
-
-    top = Path(os.environ.get("ATOLL_SCRATCH") or Path(tempfile.gettempdir()) / f"atoll-{os.getuid()}")
-    folder = top / ray.get_runtime_context().get_node_id()[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _end(ray: Any, reference: Any, job: Job) -> None:
-    """Note how a job ended."""
-    try:
-        job.code, job.words = ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        job.code, job.words = 1, str(error.cause)
-        if isinstance(error.cause, RunAgain):
-            job.code, job.words = EXIT_RUN_AGAIN, "stopped too often"
-    except ray.exceptions.RayError as error:
-        job.code, job.words = 1, f"its machine was lost too often ({type(error).__name__})"
-
-
-class _Glance:
-    """How far jobs elsewhere are, as the store says; where folders are shared, files say it themselves."""
-
-    def __init__(self, run: Run) -> None:
-        self.mirror = Mirror.of(run) if run.config.launch.store else None
-        self.due = 0.0
-
-    def __call__(self, jobs: Sequence[Job]) -> None:
-        if self.mirror is not None and time.monotonic() >= self.due:
-            for job in jobs:
-                if job.code is None or not job.progress():
-                    self.mirror.download_metrics(Stage(job.folder))
-            self.due = time.monotonic() + METRICS_SECONDS
-        for job in jobs:
-            job.placed = job.placed or job.code is not None or bool(job.progress())
+        raise RunAgain(name)
+    return code, last_line(log)

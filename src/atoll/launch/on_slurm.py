@@ -5,51 +5,40 @@ import logging
 import math
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from atoll.errors import EXIT_RUN_AGAIN, ConfigError, Interrupted
-from atoll.launch import tied
-from atoll.launch.courier import stop_requests
-from atoll.launch.local import Job, report
-from atoll.launch.table import Watch
-from atoll.runs import Run, read_json, write_json
+from atoll import threads
+from atoll.errors import EXIT_RUN_AGAIN, ConfigError
+from atoll.launch import process
+from atoll.launch.engine import Place
+from atoll.launch.job import Job, JobSpec, JobStatus
+from atoll.runs import read_json, write_json
+from atoll.runs.graph import Node
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 1.0
 SUBMITTED = "jobs.json"
 """Which job of Slurm has which of ours: a driver that is started again watches on, and submits none twice."""
+AT_WORK = ("PENDING", "RUNNING", "REQUEUED", "SUSPENDED")
 
 
 class Work:
     """One job as Slurm runs it; `checkpoint` is what submitit calls ahead of preemption and time limit."""
 
-    def __init__(self, arguments: Sequence[str], runs: str, threads: int, log: str, attempts: int) -> None:
-        self.arguments, self.runs, self.threads = tuple(arguments), runs, threads
-        self.log, self.attempts = log, attempts
+    def __init__(self, spec: JobSpec, count: int, log: str, attempts: int) -> None:
+        self.spec, self.threads, self.log, self.attempts = spec, count, log, attempts
         self._pid: int | None = None
 
     def __call__(self) -> int:
         """Run the job to its end; one that has saved and stopped is queued again."""
-        threads = str(self.threads)
-        environment = {"ATOLL_RUNS": self.runs, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
         with open(self.log, "ab") as log:
-            process = subprocess.Popen(
-                tied.command(self.arguments, signal.SIGTERM),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **environment},
-                start_new_session=True,
-            )
-            self._pid = process.pid
-            _wait(process.pid)
+            running = process.start(self.spec, log=log, variables=threads.variables(self.threads))
+            self._pid = running.pid
+            _wait(running.pid)
             self._pid = None
-            code = process.wait()
+            code = running.wait()
         if code == EXIT_RUN_AGAIN and self.attempts > 0:
             # As if Slurm had announced a preemption: submitit saves the submission and queues it again.
             os.kill(os.getpid(), getattr(signal, "SIG" + os.environ.get("SUBMITIT_PREEMPT_SIGNAL", "USR2")))
@@ -64,7 +53,7 @@ class Work:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGTERM)
             _wait(self._pid)
-        return DelayedSubmission(Work(self.arguments, self.runs, self.threads, self.log, self.attempts - 1))
+        return DelayedSubmission(Work(self.spec, self.threads, self.log, self.attempts - 1))
 
 
 def _wait(pid: int) -> None:
@@ -73,31 +62,65 @@ def _wait(pid: int) -> None:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
-def run_jobs(jobs: Sequence[Job], run: Run, recipe: Path, watch: Watch) -> None:
-    """Submit every job that is not in the queue yet, and watch all to their ends."""
-    executor = open_executor(run)
-    folder = run.path / "slurm"
-    known = read_json(folder / SUBMITTED) if (folder / SUBMITTED).is_file() else {}
-    submitted: dict[str, Any] = {}
-    for job in jobs:
-        submitted[job.name] = _attached(executor, known.get(job.name)) or executor.submit(_work(job, run))
-    write_json(folder / SUBMITTED, {name: one.job_id for name, one in submitted.items()})
-    with stop_requests() as asked:
-        while any(job.code is None for job in jobs):
-            time.sleep(POLL_SECONDS)
-            for job in jobs:
-                job.placed = job.placed or submitted[job.name].state == "RUNNING"
-                if job.code is None and submitted[job.name].done():
-                    job.code = _code(submitted[job.name])
-            watch(jobs)
-            if asked():
-                raise Interrupted("no longer watching; the jobs go on: run the same command to watch them")
-    report(jobs)
+class OnSlurm:
+    """The cluster that this login node belongs to."""
+
+    seconds = 1.0
+    stopped = "no longer watching; the jobs go on: run the same command to watch them"
+
+    def __init__(self, place: Place) -> None:
+        self.launch, self.folder = place.launch, place.folder / "slurm"
+        self.executor = open_executor(place)
+        self._jobs: dict[str, Any] = {}
+
+    def room(self, ready: int, running: int) -> int:
+        """All of them: Slurm has a queue."""
+        return ready
+
+    def start(self, job: Job) -> None:
+        """Submit a job, unless an earlier driver has: then watch that one."""
+        path = self.folder / SUBMITTED
+        known = read_json(path) if path.is_file() else {}
+        before = known.get(job.name)
+        found = self._attached(before["id"]) if before and before["digest"] == job.spec.digest else None
+        self._jobs[job.name] = found or self.executor.submit(self._work(job))
+        known[job.name] = {"id": self._jobs[job.name].job_id, "digest": job.spec.digest}
+        write_json(path, known)
+
+    def _work(self, job: Job) -> Work:
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        job.spec.arguments()  # its settings are written down before it waits in the queue
+        return Work(job.spec, self.launch.threads or 1, str(job.log.resolve()), self.launch.retries)
+
+    def _attached(self, job_id: str) -> Any | None:
+        """A job that an earlier driver has submitted, if it is still in the queue or at work."""
+        job = self.executor.job_class(self.executor.folder, job_id)
+        return job if job.state in AT_WORK else None
+
+    def poll(self, status: JobStatus) -> None:
+        """Note whether a job is at work, or how it ended."""
+        job = self._jobs[status.name]
+        status.running = status.running or job.state == "RUNNING"
+        if job.done():
+            status.code = _code(job)
+            status.running = True
+
+    def stop(self, jobs: Sequence[Job]) -> None:
+        """They go on."""
+
+    def share(self, node: Node) -> None:
+        """A login node is no place to wait for parts."""
 
 
-def open_executor(run: Run) -> Any:
+@contextlib.contextmanager
+def opened(place: Place) -> Iterator[OnSlurm]:
+    """A Slurm cluster as an engine."""
+    yield OnSlurm(place)
+
+
+def open_executor(place: Place) -> Any:
     """Slurm, or with launch.slurm.cluster = "local" this machine in its place, to try things out."""
-    launch, folder = run.config.launch, run.path / "slurm"
+    launch, folder = place.launch, place.folder / "slurm"
     options = dict(launch.slurm)
     cluster = options.pop("cluster", "slurm")
     try:
@@ -116,7 +139,7 @@ def open_executor(run: Run) -> Any:
             "--on slurm: there is no Slurm here; run on a login node of a cluster that has it"
         ) from None
     executor.update_parameters(
-        job_name=f"atoll-{run.config.name}",
+        job_name=f"atoll-{place.folder.name}",
         time=launch.minutes,
         signal_delay_s=launch.grace,
         cpus_per_task=launch.threads or 1,
@@ -124,22 +147,6 @@ def open_executor(run: Run) -> Any:
         additional_parameters={"requeue": True, **options},
     )
     return executor
-
-
-def _work(job: Job, run: Run) -> Work:
-    launch = run.config.launch
-    runs = str(run.path.parent.resolve())
-    job.log_path.parent.mkdir(parents=True, exist_ok=True)
-    arguments = [os.path.abspath(part) if part.endswith(".toml") else part for part in job.command]
-    return Work(arguments, runs, launch.threads or 1, str(job.log_path.resolve()), launch.retries)
-
-
-def _attached(executor: Any, job_id: str | None) -> Any | None:
-    """A job that an earlier driver has submitted, if it is still in the queue or at work."""
-    if job_id is None:
-        return None
-    job = executor.job_class(executor.folder, job_id)
-    return job if job.state in ("PENDING", "RUNNING", "REQUEUED", "SUSPENDED") else None
 
 
 def _code(job: Any) -> int:

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from atoll.launch.local import Job
+from atoll.launch.job import JobStatus
 
 logger = logging.getLogger(__name__)
 LINE_SECONDS = 15
 
-Watch = Callable[[Sequence[Job]], None]
+Watch = Callable[[Sequence[JobStatus]], None]
 
 
 @contextlib.contextmanager
@@ -30,7 +30,7 @@ def watching(quiet: bool) -> Iterator[Watch]:
         yield _Lines()
 
 
-def table(jobs: Sequence[Job]) -> Table:
+def table(jobs: Sequence[JobStatus]) -> Table:
     """Job, step, loss, samples per second, time left."""
     columns = Table("job", "state", *("step", "loss", "samples/s", "left"), box=None, header_style="dim")
     for column in columns.columns[2:]:
@@ -40,22 +40,15 @@ def table(jobs: Sequence[Job]) -> Table:
     return columns
 
 
-def state(job: Job) -> str:
-    """Where a job is."""
-    if job.process is None and not job.placed:
-        return "waiting"
-    return {None: "training", 0: "done"}.get(job.code, "failed")
-
-
-def _row(job: Job) -> tuple[str, ...]:
-    last = job.progress() if job.process or job.placed else {}
+def _row(job: JobStatus) -> tuple[str, ...]:
+    last = job.progress() if job.running else {}
     if not last:
-        return job.name, state(job), f"0/{job.steps}", "", "", ""
-    left = "" if job.code is not None else _duration(job.steps, last, job.batch)
+        return job.name, job.state, f"0/{job.job.steps}", "", "", ""
+    left = "" if job.code is not None else _duration(job.job.steps, last, job.job.batch)
     return (
         job.name,
-        state(job),
-        f"{last['step']}/{job.steps}",
+        job.state,
+        f"{last['step']}/{job.job.steps}",
         f"{last['loss']:.4f}",
         f"{last['samples_per_second']:.0f}",
         left,
@@ -77,16 +70,16 @@ class _Lines:
         self.lines: dict[str, str] = {}
         self.spoken = time.monotonic()
 
-    def __call__(self, jobs: Sequence[Job]) -> None:
+    def __call__(self, jobs: Sequence[JobStatus]) -> None:
         for job in jobs:
-            now = state(job)
+            now = job.state
             if now != "waiting" and self.states.get(job.name) != now:
                 self.states[job.name] = now
                 logger.info("%s: %s", job.name, now)
         if time.monotonic() - self.spoken >= LINE_SECONDS:
             self.spoken = time.monotonic()
             for job in jobs:
-                if state(job) == "training" and job.progress():
+                if job.state == "training" and job.progress():
                     name, _, step, loss, rate, left = _row(job)
                     line = f"step {step}, loss {loss}, {rate} samples/s, {left} left"
                     if self.lines.get(name) != line:  # after its last step a job may have more to do

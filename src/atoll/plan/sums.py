@@ -20,6 +20,9 @@ def plan(config: RunConfig, found: Mapping[str, Any] | None = None) -> dict[str,
     about, clusters = about_data(config, found or {}), config.partition.clusters
     device, devices = device_named(config.plan.gpu, clusters), max(1, round(config.launch.gpus))
     trained: dict[str, Trained] = {}
+    if config.start is not None:
+        start = config.start_settings()
+        trained["start"] = Trained(network_of(start, config, about), start)
     for k in range(clusters):
         expert = config.expert_for(k)
         trained[f"expert {k}"] = Trained(network_of(expert, config, about), expert)

@@ -12,6 +12,7 @@ from atoll.runs.files import (
 )
 from atoll.runs.metrics import Metrics, Tail
 from atoll.runs.run import EVALUATION, RECIPE, RESOLVED, Run, runs_folder
+from atoll.runs.signals import stop_requests
 from atoll.runs.stage import DONE, STARTED, Stage
 
 __all__ = [
@@ -32,5 +33,6 @@ __all__ = [
     "replacing",
     "runs_folder",
     "safe_name",
+    "stop_requests",
     "write_json",
 ]

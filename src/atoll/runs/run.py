@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from atoll.config import RunConfig, TrainConfig, assignments, merged, validate
+from atoll.config import RunConfig, assignments, merged, validate
 from atoll.errors import AtollError, ConfigError, RunError, StaleError
-from atoll.runs.files import append_line, digest, read_json, replacing, write_json
+from atoll.runs.files import append_line, read_json, replacing
 from atoll.runs.records import (
     Alone,
     ClusterContents,
@@ -21,6 +21,7 @@ from atoll.runs.records import (
     PartitionContents,
     RouterContents,
     StageRecord,
+    StartContents,
     StudentContents,
 )
 from atoll.runs.stage import DONE, STARTED, Stage
@@ -43,10 +44,9 @@ class Run:
         """Open the run of a recipe under `runs/` (or $ATOLL_RUNS), writing down what it is."""
         run = cls(runs_folder() / config.name, config)
         if recipe is not None:
-            text = recipe.read_text(encoding="utf-8")
-            with replacing(run.path / RECIPE) as beside:
-                beside.write_text(text, encoding="utf-8")
-        write_json(run.path / RESOLVED, config.model_dump(mode="json"))
+            _write_changed(run.path / RECIPE, recipe.read_bytes())
+        text = json.dumps(config.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
+        _write_changed(run.path / RESOLVED, text.encode())
         return run
 
     @classmethod
@@ -121,6 +121,11 @@ class Run:
         return Stage(self.path / "experts" / f"{index:02d}", NetworkContents)
 
     @property
+    def start(self) -> Stage[StartContents]:
+        """The network on all data that experts begin with."""
+        return Stage(self.path / "start", StartContents)
+
+    @property
     def router(self) -> Stage[RouterContents]:
         """The router."""
         return Stage(self.path / "router", RouterContents)
@@ -138,35 +143,6 @@ class Run:
     def drawn(self, index: int) -> Stage[DrawnContents]:
         """Samples of one expert in place of its cluster's."""
         return Stage(self.path / "drawn" / f"cluster-{index:02d}", DrawnContents)
-
-    def expert_inputs(self, index: int) -> dict[str, Any]:
-        """What expert `index` is made from."""
-        settings = self.config.expert_for(index)
-        inputs = self.training_inputs(settings, [self.cluster(index)])
-        if settings.init is not None:
-            init = Stage(Path(settings.init))
-            if not init.done:
-                raise ConfigError(
-                    f"expert.init '{init.path}' holds no finished expert; give the folder of one that was "
-                    "trained, or that `atoll import` made"
-                )
-            inputs["init"] = init.digest
-        return inputs
-
-    def router_inputs(self) -> dict[str, Any]:
-        """What the router is made from."""
-        clusters = [self.cluster(index) for index in range(self.config.partition.clusters)]
-        return self.training_inputs(self.config.router, clusters)
-
-    def training_inputs(self, settings: TrainConfig, clusters: list[Stage]) -> dict[str, Any]:
-        """What any training is made from, but for `init` and what others stand for."""
-        ignored = {*settings.OPERATION, "init", "override", "few", "sites", "resident"}
-        return {
-            "seed": self.config.seed,
-            "settings": digest(settings.model_dump(mode="json", exclude=ignored)),
-            "condition": digest(self.config.condition.model_dump(mode="json")),
-            "data": digest([cluster.digest for cluster in clusters]),
-        }
 
     def event(self, kind: str, **facts: Any) -> None:
         """Append one line to the run's log of events."""
@@ -214,6 +190,13 @@ def _alone(path: Path) -> Alone | None:
     stage = Stage(path)
     contents = stage.record.contents if stage.done else None
     return contents.alone if isinstance(contents, StudentContents | FewStepContents) else None
+
+
+def _write_changed(path: Path, data: bytes) -> None:
+    """Write a file, unless it says the same already."""
+    if _bytes(path) != data:
+        with replacing(path) as beside:
+            beside.write_bytes(data)
 
 
 def _bytes(path: Path) -> bytes | None:

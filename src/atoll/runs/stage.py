@@ -56,6 +56,13 @@ class Stage(Generic[ContentsT_co]):
         """A hash of what this stage holds: the digests of its files."""
         return self.record.digest
 
+    def clear(self) -> None:
+        """Throw away what is in the folder; of a link, the link."""
+        if self.path.is_symlink():
+            self.path.unlink()
+        else:
+            shutil.rmtree(self.path, ignore_errors=True)
+
     def begin(self, made_from: Mapping[str, Any], start_over: bool = False) -> bool:
         """Open the stage for these inputs; False if it is already finished from the very same ones."""
         if start_over:

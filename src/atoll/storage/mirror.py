@@ -26,6 +26,7 @@ from atoll.runs import (
     Stage,
     append_line,
     file_digest,
+    graph,
     read_json,
     read_lines,
     replacing,
@@ -167,7 +168,8 @@ class Mirror:
 
     def download_networks(self) -> None:
         """All that sampling needs: everything trained, and what is said of samples, but not the samples."""
-        for stage in (self.run.partition, *trained(self.run)):
+        networks = (node.stage for node in graph.nodes(self.run) if node.kind.network)
+        for stage in (self.run.partition, *networks):
             self.download(stage, lambda name: not name.endswith(".parquet"))
 
     def download_samples(self) -> None:
@@ -316,12 +318,6 @@ def _inner(stage: Stage) -> list[Stage]:
     """Finished stages inside of a stage; what is only a link, as a student's to the data, is another's."""
     folders = sorted(path.parent for path in stage.path.glob(f"*/{DONE}"))
     return [Stage(folder) for folder in folders if not folder.is_symlink()]
-
-
-def trained(run: Run) -> list[Stage]:
-    """All that a run trains."""
-    experts = [run.expert(index) for index in range(run.config.partition.clusters)]
-    return [*experts, run.router, *([] if run.config.student is None else [run.student, run.few_step])]
 
 
 def _lines(values: list[dict[str, Any]]) -> bytes:

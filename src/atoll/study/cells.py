@@ -3,28 +3,29 @@
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from atoll import plan
 from atoll.config import EvaluateConfig, SampleConfig
 from atoll.data import encode, partition
+from atoll.data.identity import identity_of_settings
 from atoll.evaluate import routing
 from atoll.evaluate.measure import Judge, sample_and_judge
-from atoll.launch.local import Job
-from atoll.runs import RESOLVED, Run, Stage, digest, read_json, read_lines, replacing, runs_folder, write_json
+from atoll.launch.job import Job, JobSpec
+from atoll.runs import RESOLVED, Run, Stage, digest, graph, read_json, replacing, runs_folder, write_json
 from atoll.runs.records import DataContents, SampleFormat
 from atoll.sampling import gallery
 from atoll.sampling.opening import open_run_model
 from atoll.sampling.request import OPENING
 from atoll.sampling.samples import Samples
 from atoll.study.design import Cell, Study, unfold
-from atoll.train import jobs
 
 Progress = Callable[[str, int, int], None]
 SHOWN = 12
 """Samples of each cell that are kept as a picture."""
+WORKER = "atoll.study.work"
+"""The module that does one training of a study."""
 
 
 class Workshop:
@@ -45,7 +46,7 @@ class Workshop:
 
     def _prepared(self, progress: Progress | None) -> Stage[DataContents]:
         config = self.study.base_run
-        name = digest([encode.identity_of_settings(config), config.data.source])[:12]
+        name = digest([identity_of_settings(config), config.data.source])[:12]
         run = Run(self.shared / f"data-{name}", config)
         run.path.mkdir(parents=True, exist_ok=True)
         return encode.prepare(run, progress=progress)
@@ -61,7 +62,7 @@ class Workshop:
 
     def run(self, cell: Cell) -> Run:
         """The run of a cell, with data and clusters in their places."""
-        config = cell.config.model_copy(update={"name": cell.training})
+        config = cell.config.model_copy(update={"name": cell.training, "student": None})
         if cell.start is not None:
             begin = str(self.shared / cell.start.training / "experts" / "00")
             config = config.model_copy(update={"expert": config.expert.model_copy(update={"init": begin})})
@@ -111,48 +112,31 @@ def prepare(shop: Workshop, cells: Sequence[Cell], progress: Progress | None = N
         Judge(shop.run(first), how).ready()
 
 
-@dataclass
-class Training(Job):
-    """One process of a study: it trains what some cells share, and judges them."""
-
-    def progress(self) -> dict[str, float]:
-        """All steps of its experts and router together."""
-        found = [read_lines(path) for path in sorted(self.folder.glob("**/metrics.jsonl"))]
-        last = [lines[-1] for lines in found if lines]
-        if not last:
-            return {}
-        newest = max(last, key=lambda line: line["time"])
-        return {**newest, "step": sum(line["step"] for line in last)}
-
-
-def starts(shop: Workshop, cells: Sequence[Cell]) -> list[Training]:
-    """A job for every common start that is wanted and not there yet; they come before everything else."""
-    wanted = [cell.start for cell in cells if cell.start is not None and not shop.done(cell)]
-    return _jobs(shop, [start for start in wanted if not shop.run(start).expert(0).done])
+def trainings(shop: Workshop, cells: Sequence[Cell]) -> list[Job]:
+    """A job for every distinct training that has a cell without numbers, and for every start before it."""
+    wanted = [cell for cell in cells if not shop.done(cell)]
+    starts = {cell.start.training: cell.start for cell in wanted if cell.start is not None}
+    missing = [start for start in starts.values() if not shop.run(start).expert(0).done]
+    jobs: dict[str, Job] = {}
+    for cell in (*missing, *wanted):
+        if cell.training not in jobs:
+            before = jobs.get(cell.start.training) if cell.start is not None else None
+            jobs[cell.training] = _job(shop, cell, before, {job.name for job in jobs.values()})
+    return list(jobs.values())
 
 
-def trainings(shop: Workshop, cells: Sequence[Cell]) -> list[Training]:
-    """A job for every distinct training that has a cell without numbers."""
-    return _jobs(shop, [cell for cell in cells if not shop.done(cell)])
-
-
-def _jobs(shop: Workshop, cells: Sequence[Cell]) -> list[Training]:
-    found: dict[str, Training] = {}
-    for cell in cells:
-        if cell.training in found:
-            continue
-        config = cell.config
-        clusters = config.partition.clusters
-        steps = clusters * config.expert.steps + (config.router.steps if clusters > 1 else 0)
-        overrides = [part for text in shop.study.overrides for part in ("--set", text)]
-        found[cell.training] = Training(
-            name=_title(cell),
-            command=["study", str(shop.study.path), *overrides, "--only", cell.training],
-            folder=shop.shared / cell.training,
-            steps=steps,
-            batch=config.expert_for(0).batch,
-        )
-    return list(found.values())
+def _job(shop: Workshop, cell: Cell, before: Job | None, taken: set[str]) -> Job:
+    config, title = cell.config, _title(cell)
+    clusters = config.partition.clusters
+    return Job(
+        title if title not in taken else f"{title} ({cell.training[:6]})",
+        JobSpec(cell.training, shop.study.resolved(), str(shop.root.resolve()), WORKER),
+        shop.shared / cell.training,
+        steps=clusters * config.expert.steps + (config.router.steps if clusters > 1 else 0),
+        batch=config.expert_for(0).batch,
+        after=frozenset() if before is None else frozenset({before.name}),
+        metrics="**/metrics.jsonl",
+    )
 
 
 def _title(cell: Cell) -> str:
@@ -170,18 +154,16 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
     """Train what these cells share, and judge each of them that has no numbers yet."""
     start = next((cell.start for cell in cells if cell.start and cell.start.training == training), None)
     if start is not None and not shop.run(start).expert(0).done:
-        jobs.expert(shop.run(start), 0)
+        graph.node(shop.run(start), "expert 0").make()
     mine = [cell for cell in cells if cell.training == training and not shop.done(cell)]
     if not mine:
         return
     run = shop.run(mine[0])
     spent = _Spent(shop.shared / training / "cells" / "trained.json")
-    for k in range(run.config.partition.clusters):
-        jobs.expert(run, k)
-        shutil.rmtree(run.expert(k).path / "state", ignore_errors=True)
-    if run.config.partition.clusters > 1:
-        jobs.router(run)
-        shutil.rmtree(run.router.path / "state", ignore_errors=True)
+    for node in graph.nodes(run):
+        if node.kind.network:
+            node.make()
+            shutil.rmtree(node.stage.path / "state", ignore_errors=True)
     trained = spent.told()
     judges: dict[EvaluateConfig, Judge] = {}
     known = shop.data().contents.facts()

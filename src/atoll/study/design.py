@@ -1,8 +1,9 @@
 """What a study is: a base recipe and axes, read from one TOML file and unfolded into cells."""
 
 import itertools
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic import Field, ValidationError, field_validator
 from atoll import plan
 from atoll.config import NAME, RunConfig, Section, assignments, explain, merged, read_toml, validate
 from atoll.errors import ConfigError
-from atoll.runs import digest
+from atoll.runs import digest, read_json
 
 CLUSTERS, STRATEGY, SEED, BUDGET = "partition.clusters", "sample.strategy", "seed", "budget"
 START, GUIDANCE = "start", "sample.guidance"
@@ -112,7 +113,17 @@ class Study:
     base: Mapping[str, Any]
     """The recipe's tree with what is different in every cell."""
     path: Path
-    overrides: tuple[str, ...] = field(default=())
+
+    def resolved(self) -> str:
+        """The study as JSON, for a worker that does one training of it."""
+        config = self.config.model_dump(mode="json")
+        return json.dumps({"config": config, "base": self.base, "path": str(self.path)}, sort_keys=True)
+
+    @classmethod
+    def read(cls, path: Path) -> "Study":
+        """The study as it was resolved."""
+        tree = read_json(path)
+        return cls(StudyConfig.model_validate(tree["config"]), tree["base"], Path(tree["path"]))
 
     @property
     def base_run(self) -> RunConfig:
@@ -138,7 +149,8 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Study:
     )
     # Router and experts are looked at by time only where a study asks for it.
     base = merged({"evaluate": {"routing": 0}}, merged(recipe, config.set))
-    study = Study(config, base, path, said)
+    base.pop("start", None)  # a study has a share of its budget for that
+    study = Study(config, base, path)
     _ = study.base_run  # a mistake shows before anything is done
     for point in points(config):
         validate({**_at(base, point), "name": "cell"}, str(path))

@@ -1,14 +1,15 @@
 """From many experts to one model: every student that the recipe asks for."""
 
-from atoll.runs import Run, Stage
-from atoll.train import few_step, rounds, student
+from atoll.runs import Run, Stage, graph
+from atoll.train import rounds
+from atoll.train import student as room
 
 
-def distil(run: Run, *, start_over: bool = False) -> list[Stage]:
-    """Train the students of a run that are not finished yet, one after the other."""
-    config = student.settings(run)
-    dense = student.dense if config.sites is None else rounds.all_rounds
-    stages = [dense(run, start_over=start_over)] if config.steps else []
-    if config.few is not None:
-        stages.append(few_step.few_step(run, start_over=start_over))
-    return stages
+def student(run: Run) -> Stage:
+    """The dense student: at once, or by rounds where the recipe has sites."""
+    return room.dense(run) if room.settings(run).sites is None else rounds.all_rounds(run)
+
+
+def distil(run: Run) -> list[Stage]:
+    """Whatever of the students is not finished yet, one after the other."""
+    return [node.make() for node in graph.of_command(run, "student")]

@@ -16,7 +16,7 @@ from atoll.data.store import cluster_schema, to_values, write_cluster_file
 from atoll.errors import ConfigError
 from atoll.flow import draws, mixture
 from atoll.models.conditions import TextCondition
-from atoll.runs import Run, Stage, digest, replacing
+from atoll.runs import Run, Stage, inputs, replacing
 from atoll.runs.records import DrawnContents, PartitionContents, SharedContents, TextFormat
 from atoll.sampling import building
 from atoll.sampling.sampler import Sampler
@@ -25,19 +25,13 @@ PART = 2048
 """Samples of one file, which is what an interruption may cost."""
 
 
-def draw(run: Run, index: int, num: int, *, start_over: bool = False) -> Stage[DrawnContents]:
-    """As many samples of one expert as its cluster's share of `num`, at rest like a cluster's."""
+def draw(run: Run, index: int) -> Stage[DrawnContents]:
+    """As many samples of one expert as its cluster's share, at rest like a cluster's."""
     stage, expert, about = run.drawn(index), run.expert(index), run.partition.contents
-    rows = max(1, round(num * about.priors[index]))
-    made_from = {
-        "seed": run.config.seed,
-        "rows": rows,
-        "expert": expert.digest,
-        "sample": digest([run.config.sample.steps, run.config.sample.solver, run.config.sample.shift]),
-        "condition": digest([run.config.condition.kind, list(run.config.sample.prompts)]),
-    }
-    if not stage.begin(made_from, start_over):
+    made_from = inputs.drawn_from(run, index)
+    if not stage.begin(made_from):
         return stage
+    rows = made_from["rows"]
     sampler = Sampler(building.lone(expert, devices.best()))
     files = []
     for number, first in enumerate(range(0, rows, PART)):

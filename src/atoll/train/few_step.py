@@ -5,7 +5,6 @@ that its velocity at noisy samples demands (arXiv 2512.13006). Or by halving the
 again (arXiv 2202.00512).
 """
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from atoll import devices
-from atoll.config import FewStepConfig, NetworkConfig
+from atoll.config import FewStepConfig
 from atoll.data.store import Batch, Reader
 from atoll.errors import ConfigError
 from atoll.flow import draws, maps, path, solver
 from atoll.models import checkpoint, conditions
-from atoll.runs import Run, Stage, digest
+from atoll.runs import Run, Stage, inputs
 from atoll.runs.records import FewStepContents
 from atoll.sampling import building
 from atoll.train import jobs, loop, student
@@ -48,15 +47,13 @@ class Course:
     pairs: float
 
 
-def few_step(run: Run, *, start_over: bool = False) -> Stage:
+def few_step(run: Run) -> Stage:
     """Train the few-step student, lesson by lesson."""
     few = settings(run)
-    if start_over:
-        shutil.rmtree(run.few_step.path, ignore_errors=True)
-    clusters = student.clusters_of(run)
+    clusters = inputs.lesson_clusters(run)
     before: Stage | None = None
     for course in _courses(run, few):
-        made_from = _inputs(run, course, clusters, before)
+        made_from = _made_from(run, course)
         build = partial(_task, run, course, clusters, before)
         shift = few.sample_shift if few.method == "meanflow" else 1.0
         describe = partial(student.alone, run, course.stage, {"steps": few.sample_steps, "shift": shift})
@@ -96,22 +93,10 @@ def _courses(run: Run, few: FewStepConfig) -> list[Course]:
     ]
 
 
-def _inputs(run: Run, course: Course, clusters: list[Stage], before: Stage | None) -> dict[str, Any]:
-    """What a lesson is made from: its settings and network, its teachers, and the lesson before."""
-    config, few = student.settings(run), course.config
-    network = {key: getattr(config, key) for key in NetworkConfig.model_fields}
-    found = {
-        **run.training_inputs(few, clusters),
-        "network": digest(network),
-        "guidance": digest([config.guidance, list(config.guided)]),
-        "init": few.init if before is None else before.digest,
-    }
-    if config.steps:
-        found["student"] = run.student.digest
-    if few.teacher != "student" or not config.steps or few.init != "student":
-        who = few.teacher if few.teacher != "student" else "label"
-        found |= student.teacher_inputs(run, who if config.steps else "ensemble")
-    return found
+def _made_from(run: Run, course: Course) -> dict[str, Any]:
+    """What a lesson is made from; those before the last are told apart by their names."""
+    found = inputs.few_step_from(run)
+    return found if course.stage.path == run.few_step.path else {**found, "lesson": course.stage.path.name}
 
 
 def _task(

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,9 +15,9 @@ from atoll.errors import ConfigError
 from atoll.flow import draws, objectives, path
 from atoll.models import adapt, checkpoint, conditions
 from atoll.models import expert as expert_room
-from atoll.runs import Run, Stage, replacing, write_json
+from atoll.runs import Run, Stage, inputs, replacing, write_json
 from atoll.runs.locks import alone
-from atoll.runs.records import ExpertContents, NetworkContents, RouterContents
+from atoll.runs.records import ExpertContents, NetworkContents, RouterContents, StartContents
 from atoll.sampling import routing
 from atoll.train import loop
 from atoll.train.moving import to_device
@@ -29,24 +28,31 @@ BAND_SAMPLES = 256
 """On how many samples the router's band is measured."""
 
 
-def expert(run: Run, index: int, *, start_over: bool = False) -> Stage:
+def expert(run: Run, index: int) -> Stage:
     """Train one expert on its cluster, seeing nothing else."""
     clusters = run.config.partition.clusters
     if not 0 <= index < clusters:
         raise ConfigError(f"there is no expert {index}: this run has experts 0 to {clusters - 1}")
     cluster, stage, config = run.cluster(index), run.expert(index), run.config.expert_for(index)
     with sealed(cluster):
-        build = partial(_task, run, stage, [cluster], config)
-        return trained(stage, run.expert_inputs(index), build, ExpertContents, start_over=start_over)
+        build = partial(_task, run, stage, [cluster], config, begins=inputs.beginning(run, index))
+        return trained(stage, inputs.expert_from(run, index), build, ExpertContents)
 
 
-def router(run: Run, *, start_over: bool = False) -> Stage:
+def start(run: Run) -> Stage:
+    """Train the network on all data that experts begin with."""
+    clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
+    build = partial(_task, run, run.start, clusters, run.config.start_settings())
+    return trained(run.start, inputs.start_from(run), build, StartContents)
+
+
+def router(run: Run) -> Stage:
     """Train the router to tell from which cluster a noisy sample comes."""
     clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
     stage = run.router
     build = partial(_task, run, stage, clusters, run.config.router)
     band = partial(_measured_band, run, stage)
-    return trained(stage, run.router_inputs(), build, RouterContents, start_over=start_over, measure=band)
+    return trained(stage, inputs.router_from(run), build, RouterContents, measure=band)
 
 
 Build = Callable[[Ranks], tuple[loop.Task, checkpoint.Blueprint]]
@@ -61,16 +67,15 @@ def trained(
     build: Build,
     kind: type[NetworkContents],
     *,
-    start_over: bool = False,
     measure: Measure = lambda blueprint: {},
 ) -> Stage:
     """A stage with a trained network in it, from wherever an earlier call stopped."""
     one = alone(stage.path, "trained")
     with joined() as ranks, one if ranks.first else contextlib.nullcontext():
-        if ranks.from_first(lambda: not start_over and stage.current(made_from)):
+        if ranks.from_first(lambda: stage.current(made_from)):
             return stage
         task, blueprint = build(ranks)
-        ranks.from_first(lambda: stage.begin(made_from, start_over))
+        ranks.from_first(lambda: stage.begin(made_from))
         state = loop.train(task, devices.best())
         weights = {**task.model.state_dict(), **collected(state.averaged(), ranks)}
         contents = partial(kind, steps=state.step, rows=task.reader.rows)
@@ -107,7 +112,12 @@ def _measured_band(run: Run, stage: Stage, blueprint: checkpoint.Blueprint) -> d
 
 
 def _task(
-    run: Run, stage: Stage, clusters: list[Stage], config: ExpertConfig | RouterConfig, ranks: Ranks
+    run: Run,
+    stage: Stage,
+    clusters: list[Stage],
+    config: ExpertConfig | RouterConfig,
+    ranks: Ranks,
+    begins: Stage | None = None,
 ) -> tuple[loop.Task, checkpoint.Blueprint]:
     """What is trained, before anything is written: a mistake in the recipe shows here."""
     reader = Reader(clusters, config.batch, run.config.seed)
@@ -115,9 +125,8 @@ def _task(
     blueprint = blueprint_of(run, config, reader)
     model = initial(blueprint, run.config.seed, name)
     if isinstance(config, ExpertConfig):
-        if config.init is not None:
-            init = Stage(Path(config.init))
-            weights, described = init.verify(checkpoint.WEIGHTS), init.verify(checkpoint.CONFIG)
+        if begins is not None:
+            weights, described = begins.verify(checkpoint.WEIGHTS), begins.verify(checkpoint.CONFIG)
             model, blueprint = adapt.start(weights, described, blueprint, config.convert, model)
         loss = _expert_loss(blueprint, config)
     else:

@@ -16,13 +16,13 @@ from atoll.data.store import Batch, Reader
 from atoll.errors import Interrupted
 from atoll.flow import draws
 from atoll.models.dit import product
-from atoll.runs import Metrics, Stage
+from atoll.runs import Metrics, Stage, stop_requests
 from atoll.train import hardware, optimiser, sharding
 from atoll.train import state as states
 from atoll.train.moving import draws_to_device, to_device
 from atoll.train.ranks import Ranks
 from atoll.train.scaling import LossScale
-from atoll.train.stopping import Agreement, stop_requests
+from atoll.train.stopping import Agreement
 from atoll.train.window import Taken, Window
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from atoll.config import NetworkConfig, SitesConfig, StudentConfig
 from atoll.data.store import Reader, sealed
 from atoll.errors import ConfigError, RunError, StaleError
 from atoll.models import checkpoint
-from atoll.runs import Run, Stage, replacing
+from atoll.runs import Run, Stage, inputs, replacing
 from atoll.runs.locks import alone
 from atoll.runs.records import MergedContents, SiteContents, StudentContents
 from atoll.train import jobs, loop, student
@@ -42,10 +42,9 @@ def settings(run: Run) -> tuple[StudentConfig, SitesConfig]:
     return config, config.sites
 
 
-def groups(run: Run) -> Sequence[Sequence[int]]:
+def groups(run: Run) -> list[list[int]]:
     """The clusters of each site."""
-    named = settings(run)[1].clusters
-    return [[k] for k in range(run.config.partition.clusters)] if named is None else named
+    return inputs.site_clusters(run.config)
 
 
 def shares(run: Run, known: int = 0) -> list[float]:
@@ -84,12 +83,12 @@ class Site:
             raise ConfigError(f"there is no site {index}: this recipe has 0 to {len(groups(run)) - 1}")
         self.run, self.index, self.group = run, index, list(groups(run)[index])
         self.config, self.how = settings(run)
-        self.clusters = student.clusters_of(run, self.group)
+        self.clusters = inputs.lesson_clusters(run, self.group)
         self.batch = max(1, round(self.config.batch * shares(run, self.group[0])[index]))
 
-    def inputs(self, number: int) -> dict[str, Any]:
+    def made_from(self, number: int) -> dict[str, Any]:
         """What this site's part of a round is made from."""
-        found = student.inputs(self.run, self.clusters, self.group)
+        found = inputs.lessons_from(self.run, self.group)
         found |= {"inner": self.how.inner, "merged": merged(self.run, number - 1).digest}
         if number:
             found["own"] = self.stage(number - 1).digest
@@ -102,7 +101,7 @@ class Site:
     def round(self, number: int) -> Stage:
         """The inner steps of one round."""
         stage, device = self.stage(number), devices.best()
-        made_from = self.inputs(number)
+        made_from = self.made_from(number)
         one = alone(stage.path, "trained")
         with sealed(*self.clusters), joined() as ranks, one if ranks.first else contextlib.nullcontext():
             if ranks.from_first(lambda: stage.current(made_from)):
@@ -193,11 +192,9 @@ def merge(run: Run) -> Stage:
     return _finish(run) if current_round(run) >= last_round(run) else merged(run, number)
 
 
-def all_rounds(run: Run, *, start_over: bool = False) -> Stage:
+def all_rounds(run: Run) -> Stage:
     """Every round of every site, here, one after the other."""
-    if start_over:
-        shutil.rmtree(run.student.path, ignore_errors=True)
-    elif run.student.current(_inputs(run)):
+    if run.student.current(inputs.student_from(run)):
         return run.student
     _begin(run)
     sites = [Site(run, index) for index in range(len(groups(run)))]
@@ -206,13 +203,6 @@ def all_rounds(run: Run, *, start_over: bool = False) -> Stage:
             site.round(number)
         _merge(run, number)
     return _finish(run)
-
-
-def _inputs(run: Run) -> dict[str, Any]:
-    """What the student is made from in all."""
-    _, how = settings(run)
-    found = student.inputs(run, student.clusters_of(run))
-    return {**found, "sites": {**how.model_dump(mode="json"), "clusters": [list(g) for g in groups(run)]}}
 
 
 def _begin(run: Run, known: int = 0) -> None:
@@ -226,7 +216,7 @@ def _begin(run: Run, known: int = 0) -> None:
     }
     if not stage.begin(made_from):
         return
-    reader = Reader(student.clusters_of(run, [known]), 1, run.config.seed)
+    reader = Reader(inputs.lesson_clusters(run, [known]), 1, run.config.seed)
     network = student.first_network(run, jobs.blueprint_of(run, config, reader), config.init)
     weights = dict(network.state_dict())
     _write(stage, checkpoint.WEIGHTS, weights)
@@ -291,11 +281,11 @@ def weighted_mean(parts: Sequence[Tensors], weights: Sequence[float]) -> Tensors
 
 def _finish(run: Run) -> Stage:
     """The averaged weights of the last round are the student."""
-    made_from = _inputs(run)
+    made_from = inputs.student_from(run)
     if run.student.current(made_from):
         return run.student
     config, _ = settings(run)
-    clusters = student.clusters_of(run)
+    clusters = inputs.lesson_clusters(run)
     reader = Reader(clusters, 1, run.config.seed)
     last = merged(run, last_round(run) - 1)
     contents = functools.partial(

@@ -1,10 +1,6 @@
 """When to stop: a signal to any rank ends all ranks of a job after the same step, in time to save."""
 
 import collections
-import contextlib
-import signal
-from collections.abc import Callable, Iterator
-from types import FrameType
 
 import torch
 from torch import Tensor
@@ -13,23 +9,6 @@ from atoll.train.ranks import Ranks
 
 LAG = 2
 """On CUDA, how many steps later ranks read what they agreed on, so that the queue never runs dry."""
-
-
-@contextlib.contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Turn SIGTERM and SIGINT into a question that the loop asks after each step."""
-    asked = False
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        asked = True
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Agreement:

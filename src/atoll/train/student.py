@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,10 +12,9 @@ from atoll.data.store import Batch, Reader
 from atoll.errors import ConfigError
 from atoll.flow import draws, maps, path
 from atoll.models import checkpoint
-from atoll.runs import Run, Stage, digest
-from atoll.runs.records import Alone, ClusterContents, StudentContents
+from atoll.runs import Run, Stage, inputs
+from atoll.runs.records import Alone, StudentContents
 from atoll.sampling import building
-from atoll.train import drawn as drawing
 from atoll.train import jobs, loop
 from atoll.train.moving import on_cpu
 from atoll.train.ranks import Ranks
@@ -25,15 +23,12 @@ from atoll.train.teaching import Lesson, Teachers
 NAME = "student"
 
 
-def dense(run: Run, *, start_over: bool = False) -> Stage:
+def dense(run: Run) -> Stage:
     """Train the dense student on all clusters."""
-    clusters = clusters_of(run)
+    clusters = inputs.lesson_clusters(run)
     build = partial(_task, run, run.student, clusters, settings(run))
     describe = partial(alone, run, run.student, {})
-    made_from = inputs(run, clusters)
-    return jobs.trained(
-        run.student, made_from, build, StudentContents, start_over=start_over, measure=describe
-    )
+    return jobs.trained(run.student, inputs.student_from(run), build, StudentContents, measure=describe)
 
 
 def alone(
@@ -66,33 +61,7 @@ def alone(
 
 def settings(run: Run) -> StudentConfig:
     """What the recipe says of its student."""
-    if run.config.student is None:
-        raise ConfigError("the recipe has no [student]; add the section, even if nothing is in it")
-    return run.config.student
-
-
-def clusters_of(run: Run, indices: Sequence[int] | None = None) -> list[Stage[ClusterContents]]:
-    """The samples to learn at: the clusters themselves, or what their experts draw in their place."""
-    indices = range(run.config.partition.clusters) if indices is None else indices
-    if settings(run).data == "clusters":
-        return [run.cluster(index) for index in indices]
-    return [drawing.draw(run, index, settings(run).drawn) for index in indices]
-
-
-def inputs(run: Run, clusters: list[Stage], indices: Sequence[int] | None = None) -> dict[str, Any]:
-    """What the dense student is made from."""
-    config = settings(run)
-    found = run.training_inputs(config, clusters)
-    return {**found, "init": config.init, **teacher_inputs(run, config.teacher, indices)}
-
-
-def teacher_inputs(run: Run, who: Teacher, indices: Sequence[int] | None = None) -> dict[str, Any]:
-    """Which experts teach, and by which router."""
-    indices = range(run.config.partition.clusters) if indices is None else indices
-    found = {"experts": digest([run.expert(index).digest for index in indices])}
-    if who != "label" and run.config.partition.clusters > 1:
-        found["router"] = run.router.digest
-    return found
+    return inputs.student_settings(run.config)
 
 
 def _task(
@@ -213,9 +182,12 @@ def expert_weights(stage: Stage, blueprint: checkpoint.Blueprint) -> dict[str, T
 
 def _common_start(run: Run) -> Stage:
     """What all experts began with."""
-    if run.config.expert.init is None:
-        raise ConfigError("student.init 'start' is what all experts began with, but expert.init is not set")
-    return Stage(Path(run.config.expert.init))
+    begun = inputs.beginning(run, 0)
+    if begun is None:
+        raise ConfigError(
+            "student.init 'start' is what all experts began with: add [start], or set expert.init"
+        )
+    return begun
 
 
 def _require_common_start(experts: list[Stage]) -> None:
@@ -223,6 +195,6 @@ def _require_common_start(experts: list[Stage]) -> None:
     starts = {expert.record.made_from.get("init") for expert in experts}
     if len(starts) > 1 or None in starts:
         raise ConfigError(
-            "student.init 'average' needs experts that share a start: set expert.init for all of them, "
+            "student.init 'average' needs experts that share a start: add [start] or set expert.init, "
             "or student.init to 'scratch' or 'expert'"
         )

@@ -1,0 +1,126 @@
+"""What the samples of a run are known by, without opening them: files, settings, models in folders."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from atoll.config import DataConfig, RunConfig
+from atoll.errors import DataError
+from atoll.runs import Run, digest, file_digest, runs_folder
+
+EMBEDDED = {"fashion-5k": Path(__file__).with_name("fashion-5k.npz")}
+HUB = "hub:"
+PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
+METADATA = frozenset({"metadata.csv", "metadata.jsonl"})
+HASH_LIMIT = 256 * 2**20
+"""Sources up to this many bytes are known by their contents, larger ones by names, sizes and times."""
+
+CONTAINERS: dict[str, Callable[[Path], bool]] = {
+    "tar": lambda file: file.name.endswith((".tar", ".tar.gz", ".tgz")),
+    "parquet": lambda file: file.suffix == ".parquet",
+    "idx": lambda file: "idx" in file.name and "ubyte" in file.name,
+    "npz": lambda file: file.suffix == ".npz",
+    "npy": lambda file: file.suffix == ".npy",
+}
+"""Kinds of files that hold many samples, the first that fits first."""
+
+
+def data_from(run: Run, index: int = 0) -> dict[str, Any]:
+    """What `data/` is made from; of the Hub what was known when it was made, since asking takes a while."""
+    source = identity_of_source(run.config.data)
+    if source is None:
+        source = _recorded(run)
+    return {**identity_of_settings(run.config), "source": source}
+
+
+def _recorded(run: Run) -> str | None:
+    begun = run.data.record.made_from if run.data.done else run.data.started or {}
+    known = begun.get("source")
+    return None if known is None else str(known)
+
+
+def identity_of_source(config: DataConfig) -> str | None:
+    """A digest that changes when the samples do; None where only the Hub can tell."""
+    if config.source in EMBEDDED:
+        return identity_of_files([EMBEDDED[config.source]])
+    if config.source.startswith(HUB):
+        return None
+    files, root = find_files(config.source), Path(config.source).expanduser()
+    if root.is_dir() and any(is_picture(file) for file in files):
+        beside = [file for file in files if is_beside(file)]
+        return identity_of_files([*(file for file in files if is_picture(file)), *beside], root)
+    kind = container_of(config.source, files)
+    fitting = [file for file in files if CONTAINERS[kind](file)]
+    samples, labels = idx_files(fitting) if kind == "idx" else (fitting, [])
+    return identity_of_files([*samples, *labels] if labels else fitting)
+
+
+def is_picture(file: Path) -> bool:
+    """Whether a file holds one picture."""
+    return file.suffix.lower() in PICTURES
+
+
+def is_beside(file: Path) -> bool:
+    """Whether a file says something of pictures beside it."""
+    return file.suffix == ".txt" or file.name in METADATA
+
+
+def container_of(source: str, files: Sequence[Path]) -> str:
+    """The kind of container that a source is."""
+    for kind, fits in CONTAINERS.items():
+        if any(fits(file) for file in files):
+            return kind
+    raise DataError(
+        f"data.source '{source}' holds nothing of a known kind; give images "
+        f"({', '.join(sorted(suffix.removeprefix('.') for suffix in PICTURES))}), "
+        ".npz, .npy, idx, .parquet or .tar"
+    )
+
+
+def idx_files(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """MNIST-style files with samples, and those with their labels if all have one."""
+    samples = [file for file in files if "idx1" not in file.name]
+    labels = [file.with_name(file.name.replace("images-idx3", "labels-idx1")) for file in samples]
+    labelled = all(file.is_file() and file not in samples for file in labels)
+    return samples, labels if labelled else []
+
+
+def find_files(source: str) -> list[Path]:
+    """All files that a path or a pattern names, in the order of their names."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+        found = (file for file in path.rglob("*") if file.is_file() and not _hidden(file.relative_to(path)))
+        runs = runs_folder().resolve()  # which may lie in the source, and would be new samples every time
+        outside = (file for file in found if runs not in file.resolve().parents)
+        return sorted(outside, key=lambda file: file.relative_to(path).as_posix())
+    if path.is_file():
+        return [path]
+    if any(letter in path.name for letter in "*?[") and path.parent.is_dir():
+        return sorted(path.parent.glob(path.name))
+    raise DataError(
+        f"data.source '{source}' is neither an embedded set ({', '.join(sorted(EMBEDDED))}) nor an existing "
+        "path; correct the name"
+    )
+
+
+def identity_of_files(files: Sequence[Path], root: Path | None = None) -> str:
+    """A digest of files: of their contents, or beyond 256 MiB of their sizes and times."""
+    facts = [(file.relative_to(root).as_posix() if root else file.name, file.stat()) for file in files]
+    if sum(stat.st_size for _, stat in facts) <= HASH_LIMIT:
+        return digest([(name, file_digest(file)) for (name, _), file in zip(facts, files, strict=True)])
+    return digest([(name, stat.st_size, stat.st_mtime_ns) for name, stat in facts])
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith((".", "__MACOSX")) for part in path.parts)
+
+
+def identity_of_settings(config: RunConfig) -> dict[str, str]:
+    """Digests of all settings that decide what comes to rest, and of models that lie in folders."""
+    data = config.data.model_dump(mode="json", exclude={"source", "max_skipped"})
+    machine = {"batch", "device"} | ({"precision"} if config.encode.precision == "auto" else set())
+    encode = config.encode.model_dump(mode="json", exclude=machine)
+    for key in ("autoencoder", "features", "text"):
+        if encode[key] is not None and Path(encode[key]).expanduser().is_dir():
+            encode[key] = identity_of_files(find_files(encode[key]))
+    return {"data": digest(data), "encode": digest(encode)}

@@ -1,0 +1,411 @@
+"""Every stage of a run, once: what it reads, what it is made from, who makes it, what that needs.
+
+Driver, engines, stores and studies ask here; none of them knows a stage by name. To add one, add a `Kind` and
+the function that makes it.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atoll.config import RunConfig, TrainConfig
+from atoll.errors import ConfigError
+from atoll.runs import inputs
+from atoll.runs.files import digest
+from atoll.runs.run import Run
+from atoll.runs.stage import Stage
+
+Names = Callable[[RunConfig, int], Sequence[str]]
+"""Names of stages, given what a run is and an index."""
+MadeFrom = Callable[[Run, int], dict[str, Any]]
+"""What a stage is made from today, given its index."""
+Progress = Callable[[str, int, int], None]
+"""Is told what is being done, how much is done and how much there is."""
+
+
+def _none(config: RunConfig, index: int) -> tuple[str, ...]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of stage."""
+
+    name: str
+    folder: str
+    """Below the run's; with {index} where there are several."""
+    made_from: MadeFrom | str
+    """The digests of inputs and settings, or `module:function` that tells them."""
+    make: str = ""
+    """Who makes it: `module:function` of the run and, if several, the index; imported where work is done."""
+    part_of: str = ""
+    """The stage that it is made with, if not by itself."""
+    reads: Names = _none
+    """Stages whose files it reads."""
+    records: Names = _none
+    """Stages of which it reads only the record."""
+    wanted: Callable[[RunConfig], bool] = lambda config: True
+    """Whether a recipe asks for it."""
+    count: Callable[[RunConfig], int] | None = None
+    """How many there are of it, where they are numbered."""
+    command: str = ""
+    """The command that makes it; by default its name."""
+    training: Callable[[RunConfig, int], TrainConfig] | None = None
+    """The settings of what is trained; a training is a job of its own, on a GPU and by ranks if there are."""
+    alone: bool = False
+    """A job of its own although nothing is trained."""
+    gpu: bool = False
+    """Whether making it has use for a GPU, although nothing is trained."""
+    network: bool = False
+    """Whether it holds a network that can be sampled with."""
+    adopts: bool = False
+    """Whether it is brought in from outside the run, by whoever needs it first."""
+    leads: bool = False
+    """Whether making it says anew what the run is, where it lives in a store; an expert alone may not."""
+    again: bool = False
+    """Cheap: made again without asking when what it is made from has changed."""
+    mends: bool = False
+    """Whether its maker goes on with an unfinished one whose inputs have changed, keeping what it can."""
+    reports: bool = False
+    """Whether its maker tells its progress."""
+    parts: str = ""
+    """What cuts it into parts for several machines, as `module:class`; see `Parts`."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One stage of one run."""
+
+    kind: Kind
+    run: Run
+    index: int = 0
+
+    @property
+    def name(self) -> str:
+        """What people and logs call it: `expert 3`."""
+        return f"{self.kind.name} {self.index}" if (self.kind.count is not None) else self.kind.name
+
+    @property
+    def stage(self) -> Stage:
+        """Where it is."""
+        return self.run.stage(*self.kind.folder.format(index=self.index).split("/"))
+
+    @property
+    def reads(self) -> list["Node"]:
+        """The stages whose files it reads."""
+        return [node(self.run, name) for name in self.kind.reads(self.run.config, self.index)]
+
+    @property
+    def records(self) -> list["Node"]:
+        """The stages of which it reads only the record."""
+        return [node(self.run, name) for name in self.kind.records(self.run.config, self.index)]
+
+    @property
+    def maker(self) -> "Node":
+        """The stage whose making makes this one: itself, unless it is part of another."""
+        return node(self.run, self.kind.part_of) if self.kind.part_of else self
+
+    @property
+    def inputs(self) -> list["Node"]:
+        """The stages that must be made before it."""
+        return list({one.maker.name: one.maker for one in (*self.reads, *self.records)}.values())
+
+    @property
+    def is_job(self) -> bool:
+        """Whether it is made in a process of its own, wherever there is a machine for it."""
+        return self.kind.training is not None or self.kind.alone
+
+    @property
+    def training(self) -> TrainConfig | None:
+        """The settings of what is trained, if anything is."""
+        return None if self.kind.training is None else self.kind.training(self.run.config, self.index)
+
+    def made_from(self) -> dict[str, Any]:
+        """What it is made from today; what it reads must be finished."""
+        kind = self.kind
+        function: MadeFrom = resolve(kind.made_from) if isinstance(kind.made_from, str) else kind.made_from
+        return function(self.run, self.index)
+
+    def make(self, progress: Progress | None = None) -> Stage:
+        """Make it here, in this process."""
+        function = resolve(self.kind.make)
+        arguments = (self.run, self.index) if (self.kind.count is not None) else (self.run,)
+        made = function(*arguments, progress=progress) if self.kind.reports else function(*arguments)
+        assert isinstance(made, Stage)
+        return made
+
+
+def resolve(path: str) -> Any:
+    """What `module:name` names, imported now."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def nodes(run: Run) -> list[Node]:
+    """All stages that the recipe asks for, each after those that it reads."""
+    ordered: dict[str, Node] = {}
+
+    def add(one: Node) -> None:
+        if one.name not in ordered:
+            for before in one.inputs:
+                add(before)
+            ordered[one.name] = one
+
+    for kind in KINDS:
+        for one in _of_kind(run, kind):
+            add(one)
+    return list(ordered.values())
+
+
+def made(run: Run) -> list[Node]:
+    """All stages but those that are made with another."""
+    return [one for one in nodes(run) if not one.kind.part_of]
+
+
+def _of_kind(run: Run, kind: Kind) -> Iterator[Node]:
+    if kind.wanted(run.config):
+        count = kind.count(run.config) if kind.count is not None else 1
+        yield from (Node(kind, run, index) for index in range(count))
+
+
+def node(run: Run, name: str) -> Node:
+    """The stage of this name."""
+    word, _, number = name.partition(" ")
+    kind = next((kind for kind in KINDS if kind.name == word), None)
+    if kind is None:
+        raise ConfigError(f"there is no stage '{name}'; there are {', '.join(one.name for one in KINDS)}")
+    if not kind.wanted(run.config):
+        raise ConfigError(f"the recipe has no [{word}]; add the section, even if nothing is in it")
+    index, count = int(number or 0), 1 if kind.count is None else kind.count(run.config)
+    if not 0 <= index < count:
+        raise ConfigError(f"there is no {word} {index}: this run has {word}s 0 to {count - 1}")
+    return Node(kind, run, index)
+
+
+def of_command(run: Run, command: str, index: int = 0) -> list[Node]:
+    """The stages that a command makes, one after the other."""
+    named = [kind for kind in KINDS if (kind.command or kind.name) == command]
+    found = [one for one in made(run) if one.kind in named]
+    if not found or any(kind.count is not None and kind.name == command for kind in named):
+        return [node(run, f"{command} {index}")]
+    return found
+
+
+def after(run: Run, names: Sequence[str]) -> list[Node]:
+    """These stages and all that are made from them, in order."""
+    reached = set(names)
+    for one in made(run):
+        if reached.intersection(before.name for before in one.inputs):
+            reached.add(one.name)
+    return [one for one in made(run) if one.name in reached]
+
+
+def _all(name: str, config: RunConfig) -> list[str]:
+    return [f"{name} {index}" for index in range(config.partition.clusters)]
+
+
+def _clusters(config: RunConfig, index: int) -> list[str]:
+    return _all("cluster", config)
+
+
+def _each_cluster(config: RunConfig) -> int:
+    return config.partition.clusters
+
+
+def _of_expert(config: RunConfig, index: int) -> list[str]:
+    """Its own cluster, and what it begins with."""
+    if config.start is not None:
+        return [f"cluster {index}", "start"]
+    folder = config.expert_for(index).init
+    return [f"cluster {index}", *([] if folder is None else [f"init {config.inits().index(folder)}"])]
+
+
+def _begun(config: RunConfig, init: str) -> list[str]:
+    """What a student begins with, where that is what all experts do."""
+    if init != "start":
+        return []
+    return ["start"] if config.start is not None else ["init 0"] if config.inits() else []
+
+
+def _routed(config: RunConfig) -> bool:
+    return config.partition.clusters > 1
+
+
+def _of_student(config: RunConfig, index: int) -> list[str]:
+    """All experts and what stands for their samples, and the router if it is asked."""
+    assert config.student is not None
+    samples = _all("cluster" if config.student.data == "clusters" else "drawn", config)
+    begun = _begun(config, config.student.init)
+    return [*_all("expert", config), *samples, *begun, *(["router"] if _routed(config) else [])]
+
+
+def _of_few(config: RunConfig, index: int) -> list[str]:
+    few = inputs.student_settings(config).few
+    begun = [] if few is None else _begun(config, few.init)
+    named = [*_of_student(config, index), *begun, *(["student"] if _dense(config) else [])]
+    return list(dict.fromkeys(named))
+
+
+def _of_samples(config: RunConfig, index: int) -> list[str]:
+    if config.sample.model != "ensemble":
+        return [config.sample.model]
+    return [*_all("expert", config), *(["router"] if _routed(config) else [])]
+
+
+def _of_report(config: RunConfig, index: int) -> list[str]:
+    networks = [*_all("expert", config), *(["router"] if _routed(config) else [])]
+    students = [name for name, wanted in (("student", _dense), ("few-step", _few)) if wanted(config)]
+    return ["samples", *networks, *students]
+
+
+def _dense(config: RunConfig) -> bool:
+    return config.student is not None and config.student.steps > 0
+
+
+def _few(config: RunConfig) -> bool:
+    return config.student is not None and config.student.few is not None
+
+
+def _drawn(config: RunConfig) -> bool:
+    return config.student is not None and config.student.data == "drawn"
+
+
+def samples_from(run: Run, index: int = 0) -> dict[str, Any]:
+    """What a run's samples are made from: the networks that draw them, and how they are asked."""
+    sample = run.config.sample.model_dump(mode="json", exclude={"batch", "resident"})
+    networks = [node(run, name).stage.digest for name in _of_samples(run.config, 0)]
+    return {"sample": digest(sample), "networks": digest(networks)}
+
+
+def report_from(run: Run, index: int = 0) -> dict[str, Any]:
+    """What the page is made from."""
+    shown = [node(run, name).stage.digest for name in _of_report(run.config, 0)]
+    return {"shown": digest(shown), "partition": run.partition.digest}
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        "data",
+        "data",
+        "atoll.data.identity:data_from",
+        "atoll.data.encode:prepare",
+        command="prepare",
+        leads=True,
+        mends=True,
+        reports=True,
+        parts="atoll.data.shares:Pieces",
+        gpu=True,
+    ),
+    Kind(
+        "partition",
+        "partition",
+        inputs.partition_from,
+        "atoll.data.partition:partition",
+        reads=lambda config, index: ["data"],
+        leads=True,
+        reports=True,
+        parts="atoll.data.shares:Assignments",
+    ),
+    Kind(
+        "cluster",
+        "partition/cluster-{index:02d}",
+        inputs.partition_from,
+        part_of="partition",
+        count=_each_cluster,
+    ),
+    Kind(
+        "init",
+        "init/{index:02d}",
+        inputs.init_from,
+        "atoll.runs.adopt:adopt",
+        wanted=lambda config: bool(config.inits()),
+        count=lambda config: len(config.inits()),
+        adopts=True,
+    ),
+    Kind(
+        "start",
+        "start",
+        inputs.start_from,
+        "atoll.train.jobs:start",
+        reads=_clusters,
+        wanted=lambda config: config.start is not None,
+        training=lambda config, index: config.start_settings(),
+    ),
+    Kind(
+        "router",  # before the experts, since it takes longest
+        "router",
+        inputs.router_from,
+        "atoll.train.jobs:router",
+        reads=_clusters,
+        wanted=_routed,
+        training=lambda config, index: config.router,
+        network=True,
+    ),
+    Kind(
+        "expert",
+        "experts/{index:02d}",
+        inputs.expert_from,
+        "atoll.train.jobs:expert",
+        reads=_of_expert,
+        count=_each_cluster,
+        training=lambda config, index: config.expert_for(index),
+        network=True,
+    ),
+    Kind(
+        "drawn",
+        "drawn/cluster-{index:02d}",
+        inputs.drawn_from,
+        "atoll.train.drawn:draw",
+        reads=lambda config, index: [f"expert {index}"],
+        records=lambda config, index: ["partition"],
+        wanted=_drawn,
+        count=_each_cluster,
+        command="student",
+        alone=True,
+        gpu=True,
+    ),
+    Kind(
+        "student",
+        "student",
+        inputs.student_from,
+        "atoll.train.distil:student",
+        reads=_of_student,
+        records=lambda config, index: ["partition"],
+        wanted=_dense,
+        training=lambda config, index: inputs.student_settings(config),
+        network=True,
+    ),
+    Kind(
+        "few-step",
+        "few-step",
+        inputs.few_step_from,
+        "atoll.train.few_step:few_step",
+        reads=_of_few,
+        records=lambda config, index: ["partition"],
+        wanted=_few,
+        command="student",
+        training=lambda config, index: inputs.few_settings(config),
+        network=True,
+    ),
+    Kind(
+        "samples",
+        "samples",
+        samples_from,
+        "atoll.sampling.stage:draw",
+        reads=_of_samples,
+        records=lambda config, index: ["partition"],
+        again=True,
+        reports=True,
+    ),
+    Kind(
+        "report",
+        "report",
+        report_from,
+        "atoll.pages.stage:write",
+        reads=_of_report,
+        records=lambda config, index: ["partition"],
+        again=True,
+    ),
+)
+"""All stages that there are."""

@@ -1,0 +1,193 @@
+"""What each stage is made from: digests of the stages that it reads and of settings that it depends on."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from atoll.config import NetworkConfig, RunConfig, StudentConfig, TrainConfig
+from atoll.errors import ConfigError
+from atoll.runs.files import digest, file_digest
+from atoll.runs.records import PartitionContents
+from atoll.runs.run import Run
+from atoll.runs.stage import Stage
+
+UNSEEN = frozenset({"init", "override", "few", "sites", "resident"})
+"""Keys of a training that do not change what is trained, or are told apart from the others."""
+
+
+def trained_from(run: Run, settings: TrainConfig, clusters: Sequence[Stage]) -> dict[str, Any]:
+    """What any training is made from, but for what it begins with and who teaches it."""
+    ignored = {*settings.OPERATION, *UNSEEN}
+    return {
+        "seed": run.config.seed,
+        "settings": digest(settings.model_dump(mode="json", exclude=ignored)),
+        "condition": digest(run.config.condition.model_dump(mode="json")),
+        "data": digest([cluster.digest for cluster in clusters]),
+    }
+
+
+def partition_from(run: Run, index: int = 0) -> dict[str, Any]:
+    """What the partition is made from."""
+    config = run.config.partition
+    inputs: dict[str, Any] = {
+        "partition": digest(config.model_dump(mode="json", exclude={"file", "like"})),
+        "seed": run.config.seed,
+        "data": run.data.digest,
+    }
+    if config.file is not None:
+        path = Path(config.file).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"partition.file '{config.file}' is not there; correct the name")
+        inputs["file"] = file_digest(path)
+    if config.like is not None:
+        inputs["like"] = like_stage(config.like).digest
+    return inputs
+
+
+def like_stage(folder: str) -> Stage[PartitionContents]:
+    """The finished partition of another run."""
+    stage = Stage(Path(folder).expanduser() / "partition", PartitionContents)
+    if not stage.done:
+        raise ConfigError(
+            f"partition.like '{folder}' holds no finished partition; name a finished run's folder"
+        )
+    return stage
+
+
+def expert_from(run: Run, index: int) -> dict[str, Any]:
+    """What an expert is made from."""
+    settings = run.config.expert_for(index)
+    inputs = trained_from(run, settings, [run.cluster(index)])
+    begins = beginning(run, index)
+    if begins is not None:
+        inputs["init"] = begins.digest
+    return inputs
+
+
+def start_from(run: Run, index: int = 0) -> dict[str, Any]:
+    """What the network on all data is made from."""
+    clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
+    return trained_from(run, run.config.start_settings(), clusters)
+
+
+def beginning(run: Run, index: int) -> Stage | None:
+    """What an expert begins with, if not with nothing: the run's start, or an expert from elsewhere."""
+    if run.config.start is not None:
+        return run.start
+    folder = run.config.expert_for(index).init
+    if folder is None:
+        return None
+    adopted = run.stage("init", f"{run.config.inits().index(folder):02d}")
+    return adopted if adopted.done else foreign(folder)
+
+
+def init_from(run: Run, index: int) -> dict[str, Any]:
+    """What an expert from elsewhere is; where it is not here, what was adopted of it counts."""
+    folder, adopted = Path(run.config.inits()[index]), run.stage("init", f"{index:02d}")
+    known = adopted if adopted.done and not folder.is_dir() else foreign(str(folder))
+    return {"init": known.digest}
+
+
+def foreign(folder: str) -> Stage:
+    """The finished expert of another run, or an imported one."""
+    stage = Stage(Path(folder))
+    if not stage.done:
+        raise ConfigError(
+            f"expert.init '{stage.path}' holds no finished expert; give the folder of one that was "
+            "trained, or that `atoll import` made"
+        )
+    return stage
+
+
+def router_from(run: Run, index: int = 0) -> dict[str, Any]:
+    """What the router is made from."""
+    clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
+    return trained_from(run, run.config.router, clusters)
+
+
+def drawn_from(run: Run, index: int) -> dict[str, Any]:
+    """What the samples that an expert draws are made from."""
+    sample, share = run.config.sample, run.partition.contents.priors[index]
+    return {
+        "seed": run.config.seed,
+        "rows": max(1, round(student_settings(run.config).drawn * share)),
+        "expert": run.expert(index).digest,
+        "sample": digest([sample.steps, sample.solver, sample.shift]),
+        "condition": digest([run.config.condition.kind, list(sample.prompts)]),
+    }
+
+
+def student_settings(config: RunConfig) -> StudentConfig:
+    """What the recipe says of its student."""
+    if config.student is None:
+        raise ConfigError("the recipe has no [student]; add the section, even if nothing is in it")
+    return config.student
+
+
+def lesson_clusters(run: Run, indices: Sequence[int] | None = None) -> list[Stage]:
+    """The samples that students learn at: the clusters, or what their experts draw in their place."""
+    own = run.cluster if student_settings(run.config).data == "clusters" else run.drawn
+    return [
+        own(index) for index in (indices if indices is not None else range(run.config.partition.clusters))
+    ]
+
+
+def taught_from(run: Run, teacher: str, indices: Sequence[int] | None = None) -> dict[str, Any]:
+    """Which experts teach, and by which router."""
+    indices = range(run.config.partition.clusters) if indices is None else indices
+    inputs = {"experts": digest([run.expert(index).digest for index in indices])}
+    if teacher != "label" and run.config.partition.clusters > 1:
+        inputs["router"] = run.router.digest
+    return inputs
+
+
+def lessons_from(run: Run, indices: Sequence[int] | None = None) -> dict[str, Any]:
+    """What a dense student is made from, or the part of it that is made from some clusters."""
+    config = student_settings(run.config)
+    inputs = trained_from(run, config, lesson_clusters(run, indices))
+    return {**inputs, "init": config.init, **taught_from(run, config.teacher, indices)}
+
+
+def student_from(run: Run, index: int = 0) -> dict[str, Any]:
+    """What the dense student is made from, by rounds or at once."""
+    inputs, config = lessons_from(run), student_settings(run.config)
+    if config.sites is not None:
+        groups = site_clusters(run.config)
+        inputs["sites"] = {**config.sites.model_dump(mode="json"), "clusters": groups}
+    return inputs
+
+
+def site_clusters(config: RunConfig) -> list[list[int]]:
+    """The clusters of each site that distils by rounds."""
+    sites = student_settings(config).sites
+    named = None if sites is None else sites.clusters
+    if named is None:
+        return [[index] for index in range(config.partition.clusters)]
+    return [list(group) for group in named]
+
+
+def few_step_from(run: Run, index: int = 0) -> dict[str, Any]:
+    """What the few-step student is made from."""
+    config = student_settings(run.config)
+    few = config.few
+    assert few is not None
+    network = {key: getattr(config, key) for key in NetworkConfig.model_fields}
+    inputs = {
+        **trained_from(run, few, lesson_clusters(run)),
+        "network": digest(network),
+        "guidance": digest([config.guidance, list(config.guided)]),
+        "init": few.init,
+    }
+    if config.steps:
+        inputs["student"] = run.student.digest
+    if few.teacher != "student" or not config.steps or few.init != "student":
+        teacher = few.teacher if few.teacher != "student" else "label"
+        inputs |= taught_from(run, teacher if config.steps else "ensemble")
+    return inputs
+
+
+def few_settings(config: RunConfig) -> TrainConfig:
+    """What the recipe says of the few-step student, by its last lesson."""
+    few = student_settings(config).few
+    assert few is not None
+    return few if few.steps else few.model_copy(update={"steps": few.trajectories})

@@ -1,0 +1,145 @@
+"""What every engine must do, whatever it is: one suite for local processes, Slurm and Ray."""
+
+import contextlib
+import os
+import signal
+
+import pytest
+
+from atoll.errors import AtollError, Interrupted
+from atoll.launch import driver
+from atoll.launch import engine as engines
+from atoll.launch.driver import Screen
+from atoll.launch.engine import Place
+from atoll.launch.job import JobStatus
+from atoll.runs import graph
+
+LAUNCH = {
+    "local": {},
+    "slurm": {"slurm": {"cluster": "local"}, "retries": 2},
+    "ray": {"gpus": 0, "retries": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def ray(tmp_path_factory):
+    """A cluster of one machine."""
+    from atoll.launch import on_ray
+
+    library = on_ray.library()
+    memory = {"object_store_memory": 80 * 10**6, "include_dashboard": False}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATOLL_SCRATCH", str(tmp_path_factory.mktemp("scratch")))
+        library.init(address="local", num_cpus=2, num_gpus=0, log_to_driver=False, **memory)
+        yield library
+        library.shutdown()
+
+
+@pytest.fixture(
+    params=[
+        "local",
+        pytest.param("slurm", marks=pytest.mark.slow),
+        pytest.param("ray", marks=pytest.mark.slow),
+    ]
+)
+def name(request):
+    if request.param == "ray":
+        request.getfixturevalue("ray")
+    return request.param
+
+
+@pytest.fixture
+def made(play, name):
+    """Give a run for this engine, and the engine."""
+    with contextlib.ExitStack() as stack:
+
+        def make(**told):
+            run = play(launch=LAUNCH[name], **told)
+            place = Place(run.path, run.config.launch, run)
+            return run, stack.enter_context(engines.opened(name, place))
+
+        yield make
+
+
+def jobs_of(run):
+    return [driver.job_of(node) for node in graph.nodes(run) if node.is_job]
+
+
+def quiet(statuses):
+    pass
+
+
+def test_every_job_runs_after_what_it_waits_for(made):
+    run, engine = made()
+    driver.run_jobs(jobs_of(run), engine, quiet)
+    stages = [run.stage(one) for one in ("one", "two", "last")]
+    assert all(stage.done for stage in stages)
+    first, second, last = ((stage.path / "done.json").stat().st_mtime_ns for stage in stages)
+    assert max(first, second) < last
+
+
+def test_a_failure_is_told_in_the_words_of_the_job_after_the_others_have_ended(made):
+    run, engine = made(one="fail")
+    seen: list[list[JobStatus]] = []
+    with pytest.raises(AtollError, match="one failed: one broke"):
+        driver.run_jobs(jobs_of(run), engine, lambda statuses: seen.append(list(statuses)))
+    assert run.stage("two").done, "the other job was not stopped"
+    assert not run.stage("last").path.exists(), "what waits for a failed job is not begun"
+    assert {status.name: status.state for status in seen[-1]} == {
+        "one": "failed",
+        "two": "done",
+        "last": "waiting",
+    }
+
+
+def test_a_job_that_saved_and_stopped_is_no_failure(made, name):
+    run, engine = made(one="save")
+    if name == "local":  # nobody queues it again here: that is for who started us
+        with pytest.raises(Interrupted, match="one stopped and saved"):
+            driver.run_jobs(jobs_of(run), engine, quiet)
+    driver.run_jobs(jobs_of(run), engine, quiet)
+    assert run.stage("last").done
+
+
+def test_a_stop_is_passed_on_and_waited_for(made, name):
+    run, engine = made(one="wait", two="wait")
+    ready = [run.stage(one).path / "ready" for one in ("one", "two")]
+
+    def stop(statuses):
+        if all(path.is_file() for path in ready):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="run the same command"):
+        driver.run_jobs(jobs_of(run), engine, stop)
+    saved = [run.stage(one).path / "saved" for one in ("one", "two")]
+    if name == "slurm":  # they go on by themselves
+        assert not any(path.is_file() for path in saved)
+        for path in ready:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(path.read_text()), signal.SIGKILL)
+    else:
+        assert all(path.is_file() for path in saved)
+
+
+def test_what_is_done_is_not_started(made):
+    run, engine = made()
+    driver.run_jobs(jobs_of(run), engine, quiet)
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()}
+    driver.run_jobs(jobs_of(run), engine, quiet)
+    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()} == before
+
+
+def test_a_job_has_the_settings_that_it_was_given(made):
+    """Whatever becomes of the run's own files while it waits in a queue."""
+    run, engine = made(seed=7)
+    jobs = jobs_of(run)
+    (run.path / "resolved.json").write_text("{}")
+    driver.run_jobs(jobs, engine, quiet)
+    assert (run.stage("one").path / "file").read_text() == "one of 7"
+
+
+def test_the_driver_makes_the_rest_here(made, name):
+    run, _ = made()
+    screen = Screen(lambda: contextlib.nullcontext(quiet), lambda: contextlib.nullcontext(None))
+    driver.drive(run, name, screen)
+    assert run.stage("here").done

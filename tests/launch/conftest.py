@@ -1,0 +1,3 @@
+from tests.contracts.conftest import play
+
+__all__ = ["play"]

@@ -1,0 +1,142 @@
+"""A run is walked stage by stage: what is done stays, what is stale is named before it is made again."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from atoll.errors import StaleError
+from atoll.launch import driver
+from atoll.launch.driver import Screen
+from atoll.runs import Run, graph
+
+QUICK = ["expert.steps=1", "router.steps=1", "sample.steps=1", "sample.num=2"]
+
+
+def quiet():
+    return Screen(lambda: contextlib.nullcontext(lambda statuses: None), lambda: contextlib.nullcontext(None))
+
+
+def files(folder):
+    """Every file with its bytes and the time of its last change."""
+    return {
+        path.relative_to(folder).as_posix(): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def changed(run, **sections):
+    parts = {name: getattr(run.config, name).model_copy(update=changes) for name, changes in sections.items()}
+    return Run(run.path, run.config.model_copy(update=parts))
+
+
+def under(found, *folders):
+    return {name: facts for name, facts in found.items() if name.startswith(folders)}
+
+
+@pytest.fixture(scope="module")
+def _driven(_tiny_data, tmp_path_factory):
+    """A whole run, made once."""
+    from atoll import config
+
+    folder = tmp_path_factory.mktemp("driven") / "tiny"
+    settings = config.load(_tiny_data / "run.toml", QUICK)
+    run = Run(folder, settings)
+    folder.mkdir()
+    (folder / "run.toml").write_bytes((_tiny_data / "run.toml").read_bytes())
+    text = json.dumps(settings.model_dump(mode="json"), indent=2) + "\n"
+    (folder / "resolved.json").write_text(text)
+    for stage in ("data", "partition"):
+        (folder / stage).symlink_to(_tiny_data / stage)
+    driver.drive(run, "local", quiet())
+    return run
+
+
+@pytest.fixture
+def driven(_driven, tmp_path):
+    """A copy of it, data and clusters as links."""
+    folder = tmp_path / "runs" / "tiny"
+    folder.parent.mkdir(exist_ok=True)
+    subprocess.run(["cp", "-a", str(_driven.path), str(folder)], check=True)
+    return Run(folder, _driven.config)
+
+
+def test_another_router_is_made_again_with_what_follows_and_nothing_else(driven, caplog):
+    """It is said before anything is started; experts, data and clusters are not touched."""
+    before = files(driven.path)
+    other = changed(driven, router={"steps": 2})
+    with pytest.raises(StaleError) as refused:
+        driver.drive(other, "local", quiet())
+    said = str(refused.value)
+    assert (
+        "router was made with other settings; add --start-over to make router, samples, report again" in said
+    )
+    assert "experts 0 to 2 would stay" in said
+    assert files(driven.path) == before, "nothing was begun"
+    caplog.set_level("INFO")
+    driver.drive(other, "local", quiet(), start_over=True)
+    kept = ("experts/", "data/", "partition/")
+    assert under(files(driven.path), *kept) == under(before, *kept)
+    assert caplog.messages[0].startswith("Making again: router, samples, report (staying as they are: data,")
+    assert other.router.contents.steps == 2
+
+
+def test_starting_over_again_makes_nothing_again(driven):
+    """Whoever was interrupted gives the same command again."""
+    other = changed(driven, router={"steps": 2})
+    driver.drive(other, "local", quiet(), start_over=True)
+    before = files(driven.path)
+    driver.drive(other, "local", quiet(), start_over=True)
+    assert files(driven.path) == before
+
+
+def test_other_samples_are_drawn_without_asking(driven):
+    before = files(driven.path)
+    other = changed(driven, sample={"num": 3})
+    driver.drive(other, "local", quiet())
+    assert len(other.stage("samples").contents.facts()["experts"]) == 3
+    trained = ("experts/", "router/")
+    assert under(files(driven.path), *trained) == under(before, *trained)
+
+
+COUNTED = """
+import resource, sys
+sys.argv = ["atoll", *sys.argv[1:]]
+try:
+    from atoll.cli import main
+    main()
+finally:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    print(used.ru_utime + used.ru_stime, sorted({"torch", "matplotlib"} & set(sys.modules)), file=sys.stderr)
+"""
+
+
+def test_a_finished_run_is_only_looked_at(driven, tmp_path):
+    """Records alone are read: less than a second of CPU, no torch, and every file stays as it is."""
+    recipe = driven.path / "run.toml"
+    sets = [part for text in QUICK for part in ("--set", text)]
+    before = files(driven.path)
+    command = [sys.executable, "-c", COUNTED, "run", str(recipe), *sets, "--json"]
+    environment = {**os.environ, "ATOLL_RUNS": str(driven.path.parent)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    seconds, modules = done.stderr.split(maxsplit=1)
+    assert modules.strip() == "[]"
+    assert float(seconds) <= 1.0
+    assert files(driven.path) == before
+    assert json.loads(done.stdout)["report"].endswith("report.html")
+
+
+def test_an_expert_elsewhere_is_brought_in_first(driven, tmp_path):
+    """Whoever trains one expert alone brings what it begins with into the run."""
+    other = changed(driven, expert={"init": str(driven.expert(0).path), "steps": 1})
+    run = Run(tmp_path / "runs" / "other", other.config.model_copy(update={"name": "other"}))
+    run.path.mkdir(parents=True)
+    (run.path / "partition").symlink_to((driven.path / "partition").resolve())
+    driver.make(run, graph.of_command(run, "expert", 1), quiet())
+    assert run.stage("init", "00").digest == driven.expert(0).digest
+    assert run.expert(1).record.made_from["init"] == driven.expert(0).digest

@@ -1,0 +1,61 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from atoll.config import RunConfig
+from atoll.launch import process
+from atoll.launch.job import JobSpec
+from tests.machines import wait_for
+
+
+def test_a_worker_is_started_with_files_alone(tmp_path):
+    spec = JobSpec.of("router", RunConfig(name="a"), tmp_path)
+    command = process.command(spec, signal.SIGTERM)
+    assert command[1:5] == ["-m", "atoll.launch.process", str(int(signal.SIGTERM)), str(os.getpid())]
+    assert command[5:] == spec.arguments()
+    assert "--set" not in command
+
+
+STARTER = """
+import os, signal, subprocess, sys
+code = "import signal, sys, time\\n"
+code += "signal.signal(15, lambda *_: sys.exit(open(sys.argv[1], 'w').close()))\\ntime.sleep(60)"
+open(sys.argv[2], "w").write(code)
+subprocess.Popen([sys.executable, "-m", "atoll.launch.process", "15", str(os.getpid()), "tied", sys.argv[1]],
+    env={**os.environ, "PYTHONPATH": f"{os.path.dirname(sys.argv[2])}:{os.environ.get('PYTHONPATH', '')}"})
+sys.stdin.read()
+"""
+
+
+def test_a_worker_does_not_outlive_who_started_it(tmp_path):
+    sign = tmp_path / "asked"
+    command = [sys.executable, "-c", STARTER, str(sign), str(tmp_path / "tied.py")]
+    starter = subprocess.Popen(command, stdin=subprocess.PIPE)
+    listed = ["ps", "-o", "pid=,args=", "--ppid", str(starter.pid)]
+
+    def is_up():
+        found = subprocess.run(listed, capture_output=True, text=True, check=False).stdout
+        return "atoll.launch.process" in found
+
+    wait_for(is_up, starter)
+    wait_for(lambda: _handles(listed), starter)
+    starter.kill()
+    starter.communicate()
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        wait_for(sign.exists, other)
+    finally:
+        other.kill()
+        other.wait()
+
+
+def _handles(listed):
+    """Whether the worker has its handler for SIGTERM, as the system says."""
+    found = subprocess.run(listed, capture_output=True, text=True, check=False).stdout.split()
+    if not found:
+        return False
+    status = Path(f"/proc/{found[0]}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) & (1 << (signal.SIGTERM - 1)))
