@@ -15,7 +15,7 @@ from atoll.runs import Run
 from atoll.sampling import opening, sample
 from atoll.sampling.roster import Roster
 from atoll.train import jobs
-from tests.serving import served, text_encoder
+from tests.serving import network, served, text_encoder
 
 
 def test_three_lines_to_a_picture(finished):
@@ -222,3 +222,34 @@ def test_captions_reach_every_stage(tmp_path, encoder, monkeypatch):
     assert written["prompt"] == ["red cat", "green apple"] * 2
     assert asked == [["red cat", "green apple"]]
     assert atoll.load(run.path).ensemble.kind == "text"
+
+
+def test_a_request_has_a_folder_of_its_own_and_removes_nothing(tmp_path):
+    run = served(tmp_path / "run")
+    out = tmp_path / "pictures"
+    sample.sample(run, out, own=True)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    (out / "sample-00099.png").write_bytes(b"somebody's")
+    with pytest.raises(AtollError, match="is there already and not empty; give a new folder"):
+        sample.sample(run, out, own=True, num=2)
+    beside = sample.sample(run, out, own=False, num=2)
+    assert beside["folder"] == str(tmp_path / "pictures-2")
+    again = sample.sample(run, out, own=True)
+    assert again["folder"] == str(out), "the very same request makes the very same"
+    after = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert after == {**before, "sample-00099.png": b"somebody's"}
+
+
+def test_another_network_is_another_request(tmp_path):
+    run, other = served(tmp_path / "run"), tmp_path / "pictures"
+    sample.sample(run, other, own=True)
+    network(run.expert(0), "none", "expert", seed=40)
+    with pytest.raises(AtollError, match="not empty"):
+        sample.sample(run, other, own=True)
+
+
+def test_a_billion_samples_are_refused_before_anything_is_made(tmp_path):
+    run = served(tmp_path / "run")
+    with pytest.raises(AtollError, match=r"1,000,000,000 samples need about 4\.9 TB, and .* ask for fewer"):
+        sample.sample(run, tmp_path / "o", num=10**9)
+    assert not (tmp_path / "o").exists()
