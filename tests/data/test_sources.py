@@ -187,7 +187,7 @@ def test_large_sources_are_known_by_sizes_and_times(tmp_path: Path, monkeypatch:
     file = tmp_path / "x"
     file.write_bytes(b"12")
     monkeypatch.setattr("atoll.data.identity.HASH_LIMIT", 1)
-    monkeypatch.setattr("atoll.data.sources.file_digest", lambda path: pytest.fail("read the whole file"))
+    monkeypatch.setattr("atoll.data.identity.file_digest", lambda path: pytest.fail("read the whole file"))
     before = identity_of_files([file])
     assert identity_of_files([file]) == before
     file.write_bytes(b"123")

@@ -11,7 +11,7 @@ from atoll.flow import draws, path
 from atoll.models import checkpoint
 from atoll.runs import Run, read_json, read_lines
 from atoll.sampling.roster import Roster
-from atoll.train import jobs, loop, student
+from atoll.train import distil, jobs, loop, student
 from tests.train.test_jobs import losses, weights
 from tests.train.test_loop import assert_equal, states
 
@@ -207,7 +207,7 @@ def test_classes_and_baked_guidance(prepared):
 def test_samples_drawn_from_experts_take_the_place_of_data(taught):
     run = taught(data="drawn", drawn=40)
     (run.path / "data").unlink()  # nobody needs the data
-    stage = student.dense(run)
+    stage = distil.distil(run)[-1]
     sizes = [run.drawn(k).contents.rows for k in range(3)]
     shares = run.partition.contents.priors
     assert sizes == [max(1, round(40 * share)) for share in shares]

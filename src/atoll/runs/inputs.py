@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.config import NetworkConfig, RunConfig, StudentConfig, TrainConfig
-from atoll.errors import ConfigError
+from atoll.errors import ConfigError, DataError
 from atoll.runs.files import digest, file_digest
 from atoll.runs.records import PartitionContents
 from atoll.runs.run import Run
@@ -37,7 +37,7 @@ def partition_from(run: Run, index: int = 0) -> dict[str, Any]:
     if config.file is not None:
         path = Path(config.file).expanduser()
         if not path.is_file():
-            raise ConfigError(f"partition.file '{config.file}' is not there; correct the name")
+            raise DataError(f"partition.file '{config.file}' is not there; correct the name")
         inputs["file"] = file_digest(path)
     if config.like is not None:
         inputs["like"] = like_stage(config.like).digest
@@ -48,7 +48,7 @@ def like_stage(folder: str) -> Stage[PartitionContents]:
     """The finished partition of another run."""
     stage = Stage(Path(folder).expanduser() / "partition", PartitionContents)
     if not stage.done:
-        raise ConfigError(
+        raise DataError(
             f"partition.like '{folder}' holds no finished partition; name a finished run's folder"
         )
     return stage
