@@ -196,7 +196,7 @@ def test_the_same_thing_twice_is_refused(by_class):
 def test_series_come_back_as_their_values(by_class, monkeypatch):
     pipe, _ = by_class
     about = {"kind": "series", "dtype": "float32", "mean": [1.0, 2.0, 3.0], "std": [2.0, 3.0, 4.0]}
-    monkeypatch.setattr(pipe.ensemble, "contents", {**pipe.ensemble.contents, **about})
+    monkeypatch.setattr(pipe.ensemble, "contents", pipe.ensemble.contents.model_copy(update=about))
     x_0 = pipe(num_images=2, seed=1, output_type="latent").images
     mean, scale = (torch.tensor(about[name]).view(3, 1, 1) for name in ("mean", "std"))
     for kind in ("np", "pt"):

@@ -34,6 +34,7 @@ def batch(values: list[float], leader: int) -> Samples:
 def test_a_picture_says_what_it_is(tmp_path):
     out = writer(tmp_path, 3)
     out.add([2, 0], batch([1.0, -1.0], leader=1))
+    out.finish()
     with Image.open(tmp_path / "sample-00002.png") as picture:
         assert picture.getpixel((0, 0)) == (255, 255, 255)
         assert picture.info == {
