@@ -93,7 +93,7 @@ def student(
     if site is None and not merge:
         _make(recipe, overrides, start_over, as_json, "student")
         return
-    from atoll.train import rounds
+    from atoll.launch import rounds
 
     with _opened(recipe, overrides) as opened:
         tell_stage(as_json, rounds.site(opened, site) if site is not None else rounds.merge(opened))
