@@ -22,7 +22,7 @@ class LaunchConfig(Section):
     retries: int = Field(20, ge=0)
     """On Ray and Slurm: how often a job that was stopped or lost is started again."""
     gpus: float = Field(1.0, ge=0)
-    """On Ray and Slurm: GPUs of each job, where there are any."""
+    """GPUs of each job, where there are any; a training has one rank, a process, on each of them."""
     resources: dict[str, float] = Field({}, strict=False)
     """On Ray: other resources that a job needs, as { A100 = 1 }."""
     minutes: int = Field(1440, ge=1)

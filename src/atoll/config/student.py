@@ -98,7 +98,7 @@ class StudentConfig(NetworkConfig, TrainConfig):
     `ensemble`: all experts, weighed by the router; `sampled`: one, drawn from the router's posterior."""
     init: Literal["scratch", "expert", "average", "start"] = "scratch"
     """From nothing, from the largest cluster's expert, from the mean of experts that share a start, or from
-    that start itself, `expert.init`."""
+    that start itself, [start] or `expert.init`."""
     guidance: float = Field(1.0, ge=1)
     """Classifier-free guidance of the teacher, which the student then has for nothing; 1 is none."""
     guided: tuple[float, float] = Field((0.0, 0.7), strict=False)
