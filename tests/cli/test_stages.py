@@ -21,6 +21,7 @@ COMMANDS = [
     "run",
     "sample",
     "show",
+    "start",
     "student",
     "study",
 ]

@@ -56,6 +56,17 @@ def partition(
 
 
 @app.command()
+def start(
+    recipe: Recipe,
+    overrides: Overrides = [],  # noqa: B006
+    start_over: StartOver = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train the network on all data from which experts go on alone."""
+    _make(recipe, overrides, start_over, as_json, "start")
+
+
+@app.command()
 def expert(
     index: Annotated[int, typer.Argument(metavar="K", help="Which expert; they are numbered from 0.")],
     recipe: Recipe,
