@@ -104,6 +104,33 @@ def test_a_machine_that_dies_loses_at_most_what_it_had_not_uploaded(place, _tiny
     assert "lost" in said, "the death is named"
 
 
+def gone(process):
+    """The whole machine is lost, not only the one process."""
+    for pid in (process.pid, *children(process.pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.communicate()
+
+
+def test_a_machine_does_not_go_on_from_what_was_started_over(place, _tiny_data, prepared):
+    """Diverged on A, started over on B with another rate and lost there, retried on A: from B's state."""
+    place.seed(_tiny_data, *LONG)
+    mirror = Mirror.of(place.run("seed", *LONG))
+    first = place.start("a", "expert", "1", settings=[*LONG, "expert.lr=0.5"])
+    wait_for(lambda: steps_uploaded(mirror, 1) >= 60, first)
+    gone(first)
+    second = place.start("b", "expert", "1", "--start-over", settings=LONG)
+    wait_for(lambda: steps_uploaded(mirror, 1) < 60, second)  # it is cleared
+    wait_for(lambda: steps_uploaded(mirror, 1) >= 20, second)
+    gone(second)
+    uploaded = steps_uploaded(mirror, 1)
+    _, err = place.atoll("a", "expert", "1", settings=LONG)
+    assert f"going on from step {uploaded}" in err
+    here = prepared(*LONG)
+    jobs.expert(here, 1)
+    assert place.run("a", *LONG).expert(1).record.files == here.expert(1).record.files, "bit for bit"
+
+
 def test_a_stop_uploads_and_is_taken_up_at_once(place, _tiny_data):
     place.seed(_tiny_data, *LONG)
     settings = [*LONG, "launch.lease=600", "expert.save_every=1000"]
