@@ -42,7 +42,10 @@ def choose(how: SampleConfig, device: torch.device) -> Arithmetic:
     if name == "float32" and how.tf32 and device.type == "cuda":
         torch.set_float32_matmul_precision("high")
     wanted = how.compile == "on" or (how.compile == "auto" and device.type == "cuda")
-    return Arithmetic(getattr(torch, name), wanted and _compiler_works(device))
+    compiled = wanted and _compiler_works(device)
+    if compiled and how.compile == "auto":  # nobody asked: a block that does not compile runs as it is
+        torch._dynamo.config.suppress_errors = True
+    return Arithmetic(getattr(torch, name), compiled)
 
 
 def _cast(network: nn.Module, dtype: torch.dtype) -> None:
