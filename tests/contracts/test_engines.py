@@ -117,6 +117,9 @@ def test_a_stop_is_passed_on_and_waited_for(made, name):
         for path in ready:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(path.read_text()), signal.SIGKILL)
+        for job in engine._jobs.values():
+            job._process.kill()
+            job._process.wait()
     else:
         assert all(path.is_file() for path in saved)
 
