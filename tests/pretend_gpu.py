@@ -27,8 +27,11 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 OURS = "/src/atoll/"
 
 WAITING = {aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.equal, aten.bincount}
+WAITING |= {aten.item, aten.is_nonzero, aten.allclose}  # whole in inference mode, else made of the first
 WAITING |= {aten._unique2, aten.unique_dim, aten.unique_consecutive, aten.histc, aten.linalg_eigh}
 """Operations whose answer, or its size, the CPU must know."""
+PRODUCTS = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.linear, aten.matmul}
+"""Matrix products; the last two are whole in inference mode, else made of the others."""
 INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._unsafe_index}
 NUMBER_FROM_ANYWHERE = {aten.fill, aten.fill_, aten.masked_fill, aten.masked_fill_, aten.index_fill_}
 """Besides pointwise operations, those that take a number (a tensor of no axes) from the CPU."""
@@ -193,9 +196,9 @@ class Operations(TorchDispatchMode):
 
     def _note(self, packet: Any, given: list[torch.Tensor]) -> None:
         if packet in WAITING:
-            names = {aten._local_scalar_dense: "item"}
-            self.ledger.wait(names.get(packet, str(packet).removeprefix("aten.")))
-        if packet in (aten.mm, aten.addmm, aten.bmm):
+            name = str(packet).removeprefix("aten.")
+            self.ledger.wait("item" if packet is aten._local_scalar_dense else name)
+        if packet in PRODUCTS:
             self.ledger.products[given[-1].dtype] += 1
 
     def _indexed(self, func: Any, args: Any) -> str:

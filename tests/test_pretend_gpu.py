@@ -87,6 +87,16 @@ def test_what_waits(case):
     assert sum(gpu.waits.values()) == 1, gpu.told()
 
 
+@pytest.mark.parametrize("case", [WAITED[name] for name in ("item", "bool", "float", "nonzero", "cpu")])
+def test_inference_mode_waits_alike(case):
+    """There whole operations are seen that are taken apart elsewhere."""
+    with pretended_gpu() as gpu, torch.inference_mode():
+        case()
+        nn.Linear(3, 4, device="cuda", dtype=torch.bfloat16)(cuda(2, 3, dtype=torch.bfloat16))
+    assert sum(gpu.waits.values()) == 1, gpu.told()
+    assert gpu.products == {torch.bfloat16: 1}
+
+
 def test_tensors_say_where_they_are():
     with pretended_gpu():
         assert torch.cuda.is_available()

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import atoll
 from atoll.config import NetworkConfig
 from atoll.models.dit import DiT
 from atoll.models.router import Router
@@ -79,3 +80,15 @@ def test_a_small_card_holds_few_experts(tmp_path):
     with pretended_gpu(memory=2600):
         assert memory.fitting(files, GPU) == 2
         assert memory.fitting(files, GPU, torch.bfloat16) == 4
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype"), [((8, 0), torch.bfloat16), ((7, 5), torch.float16), ((6, 1), torch.float32)]
+)
+def test_a_finished_run_is_sampled_in_the_arithmetic_of_the_card(finished, capability, dtype):
+    how = {"num": 6, "strategy": "full", "steps": 4}
+    exact = atoll.load(finished.path, precision="float32").sample(**how)
+    with pretended_gpu(capability) as gpu:
+        found = atoll.load(finished.path, compile="off").sample(**how).cpu()
+    assert gpu.products.keys() == {dtype}
+    assert float((found - exact).norm() / exact.norm()) < 0.05
