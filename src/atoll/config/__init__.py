@@ -2,6 +2,7 @@
 
 from atoll.config.checks import Facts, check
 from atoll.config.data import ConditionConfig, DataConfig, EncodeConfig, PartitionConfig
+from atoll.config.digest import operational, settings_digest
 from atoll.config.explain import explain, section_of
 from atoll.config.launch import LaunchConfig, PlanConfig
 from atoll.config.network import NetworkConfig, ObjectiveConfig
@@ -45,7 +46,9 @@ __all__ = [
     "explain",
     "load",
     "merged",
+    "operational",
     "read_toml",
     "section_of",
+    "settings_digest",
     "validate",
 ]

@@ -1,16 +1,17 @@
 """What samples are and how they are grouped: [data], [encode], [partition], [condition]."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from atoll.config.digest import ELSEWHERE, OPERATIONAL
 from atoll.config.section import Section
 
 
 class DataConfig(Section):
     """Where samples come from, and what is taken of them."""
 
-    source: str = "fashion-5k"
+    source: Annotated[str, ELSEWHERE] = "fashion-5k"
     """`fashion-5k` (embedded); a path to images, .npz, .npy, idx, .parquet or .tar; or `hub:owner/name`."""
     kind: Literal["auto", "image", "series", "video", "latent"] = "auto"
     """What arrays are; by default by rank: (C, T) series, (C, T, H, W) video, floats (C, H, W) latents."""
@@ -34,7 +35,7 @@ class DataConfig(Section):
     """What becomes of samples with equal values; they are counted in any case."""
     max_pixels: int = Field(64_000_000, ge=1)
     """Pictures with more pixels than this are skipped before they are unpacked."""
-    max_skipped: float = Field(0.01, ge=0, le=1)
+    max_skipped: Annotated[float, OPERATIONAL] = Field(0.01, ge=0, le=1)
     """Stop when a larger share of the samples than this cannot be read."""
     part: int = Field(8192, ge=1)
     """Samples of one file at rest, which is what an interrupted `prepare` may have to do again."""
@@ -51,9 +52,9 @@ class EncodeConfig(Section):
     """A text encoder of transformers for the captions; by default there is none."""
     text_tokens: int = Field(77, ge=1)
     """Longer captions are cut to so many tokens."""
-    batch: int = Field(64, ge=1)
+    batch: Annotated[int, OPERATIONAL] = Field(64, ge=1)
     """Samples per forward pass of these models."""
-    device: str = "auto"
+    device: Annotated[str, OPERATIONAL] = "auto"
     """Where the models run: `cpu`, `cuda`, …; by default an accelerator if there is one."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Arithmetic of these models. `auto`: bfloat16 where there are units for it, else float32; only a named
@@ -73,9 +74,9 @@ class PartitionConfig(Section):
     """Give every cluster about the same number of samples."""
     dimensions: int | None = Field(None, ge=1)
     """Principal components of the features to keep; by default 64 of pixels and all of a model's."""
-    file: str | None = None
+    file: Annotated[str | None, ELSEWHERE] = None
     """For `file`: a .csv, .jsonl or .parquet with columns `cluster` and `name` or `id`."""
-    like: str | None = None
+    like: Annotated[str | None, ELSEWHERE] = None
     """A finished run whose partition is taken over: its samples stay where they are, new ones join them."""
 
     @model_validator(mode="after")

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from atoll.config.digest import OPERATIONAL
 from atoll.config.patterns import STRATEGY
 from atoll.config.section import Section
 
@@ -39,7 +40,7 @@ class SampleConfig(Section):
     """The interval of t in which guidance acts."""
     seed: int = Field(0, ge=0)
     """Sample i depends on this and on i alone."""
-    batch: int = Field(64, ge=1)
+    batch: Annotated[int, OPERATIONAL] = Field(64, ge=1)
     """Samples per forward pass."""
     prompts: tuple[str, ...] = Field((), strict=False)
     """What is asked of a run with captions when nobody says a prompt, in turn; by default nothing is."""
@@ -52,7 +53,7 @@ class SampleConfig(Section):
     """Whether products of float32 may be taken in TF32 on a GPU: faster, with three digits."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the blocks of networks; `auto`: on a GPU, and as they are where that fails."""
-    resident: int | None = Field(None, ge=1)
+    resident: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
     """Experts held on the device at once, the others waiting on disk; by default as many as fit."""
     provenance: bool = False
     """Also write who made what: weights over time, switches, disagreement of every sample, and a picture."""

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from atoll.config.digest import ELSEWHERE, OPERATIONAL
 from atoll.config.network import NetworkConfig
 from atoll.config.section import Section
 from atoll.config.training import TrainConfig
@@ -20,7 +21,7 @@ class FewStepConfig(TrainConfig):
     """MeanFlow distillation, for 1 to 8 steps; or halving the number of steps again and again, for 4 to 8."""
     teacher: Literal["student", "label", "ensemble", "sampled"] = "student"
     """The dense student; or, as [student] has them, experts directly, which saves one distillation."""
-    init: Literal["student", "expert", "average", "start"] = "student"
+    init: Annotated[Literal["student", "expert", "average", "start"], ELSEWHERE] = "student"
     """What it starts from."""
     steps: int = Field(20_000, ge=0)
     """Optimiser steps; of `progressive`, for each halving. 0 leaves it at the trajectories, which is best
@@ -96,7 +97,7 @@ class StudentConfig(NetworkConfig, TrainConfig):
     teacher: Teacher = "label"
     """`label`: the expert of each sample's own cluster, which needs no router and is as good on the average;
     `ensemble`: all experts, weighed by the router; `sampled`: one, drawn from the router's posterior."""
-    init: Literal["scratch", "expert", "average", "start"] = "scratch"
+    init: Annotated[Literal["scratch", "expert", "average", "start"], ELSEWHERE] = "scratch"
     """From nothing, from the largest cluster's expert, from the mean of experts that share a start, or from
     that start itself, [start] or `expert.init`."""
     guidance: float = Field(1.0, ge=1)
@@ -107,11 +108,11 @@ class StudentConfig(NetworkConfig, TrainConfig):
     """The samples to learn at: those of the clusters, or samples drawn from the experts, without any data."""
     drawn: int = Field(50_000, ge=1)
     """How many samples the experts draw together for `data = "drawn"`."""
-    resident: int | None = Field(None, ge=1)
+    resident: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
     """Teachers held on the device at once, the others waiting on disk; all by default."""
-    few: FewStepConfig | None = None
+    few: Annotated[FewStepConfig | None, ELSEWHERE] = None
     """A few-step student as well, as [student.few]."""
-    sites: SitesConfig | None = None
+    sites: Annotated[SitesConfig | None, ELSEWHERE] = None
     """Distil on sites, as [student.sites]."""
 
     @model_validator(mode="after")

@@ -1,10 +1,11 @@
 """How networks are trained, and what experts and the router are: [expert], [router]."""
 
 import difflib
-from typing import ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from atoll.config.digest import ELSEWHERE, OPERATIONAL
 from atoll.config.explain import explain
 from atoll.config.network import SIZES, NetworkConfig, ObjectiveConfig
 from atoll.config.section import Section
@@ -17,7 +18,7 @@ class TrainConfig(Section):
     """Optimiser steps."""
     batch: int = Field(128, ge=1)
     """Samples per step."""
-    micro_batch: int | None = Field(None, ge=1)
+    micro_batch: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
     """Samples per forward and backward pass; fewer than `batch` need less memory for the same result."""
     times: Literal["uniform", "logit-normal"] = "uniform"
     """Which noise levels are trained on: all alike, or those in the middle more often."""
@@ -40,26 +41,20 @@ class TrainConfig(Section):
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Arithmetic of forward and backward passes; weights stay float32. `auto`: bfloat16 where there are units
     for it, on older GPUs float16, which scales the loss."""
-    compile: Literal["auto", "on", "off"] = "auto"
+    compile: Annotated[Literal["auto", "on", "off"], OPERATIONAL] = "auto"
     """torch.compile; `auto`: on CUDA where it works, on a CPU if a trial before a long training pays."""
-    recompute: bool = False
+    recompute: Annotated[bool, OPERATIONAL] = False
     """Activation checkpointing: keep only the inputs of the blocks, a third more work for far less memory."""
-    parallel: Literal["auto", "ddp", "fsdp"] = "auto"
+    parallel: Annotated[Literal["auto", "ddp", "fsdp"], OPERATIONAL] = "auto"
     """Under torchrun: a whole copy per device, or its share of one; `auto`: a copy where it fits."""
-    log_every: int = Field(50, ge=1)
+    log_every: Annotated[int, OPERATIONAL] = Field(50, ge=1)
     """Steps between two lines of metrics."""
-    save_every: int = Field(1000, ge=1)
+    save_every: Annotated[int, OPERATIONAL] = Field(1000, ge=1)
     """Steps between two checkpoints."""
-    keep: int = Field(1, ge=1)
+    keep: Annotated[int, OPERATIONAL] = Field(1, ge=1)
     """Checkpoints kept, the newest first."""
-    milestone_every: int | None = Field(None, ge=1)
+    milestone_every: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
     """Checkpoints of these steps are kept for good."""
-
-    OPERATION: ClassVar[frozenset[str]] = frozenset(
-        {"micro_batch", "compile", "recompute", "parallel"}
-        | {"log_every", "save_every", "keep", "milestone_every"}
-    )
-    """What may change while training is interrupted: how it is done on a machine, not what is trained."""
 
 
 class OverrideConfig(Section):
@@ -78,13 +73,13 @@ class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
     """Optimiser steps; 0 takes `init` as it is."""
     weighting: Literal["uniform", "min-snr", "noise", "velocity", "data"] = "uniform"
     """How the loss is spread over noise levels: as it comes, min-SNR, or as another prediction's would be."""
-    init: str | None = None
+    init: Annotated[str | None, ELSEWHERE] = None
     """A folder with an expert to start from: one that was trained, or that `atoll import` made."""
     convert: Literal["none", "exact", "published"] = "none"
     """If `init` has another objective: refuse; train it through the exact velocity; or give it a new head."""
     batch_of: Literal["expert", "monolith"] = "expert"
     """`monolith`: `batch` is divided among the clusters, so that K experts cost what one model would."""
-    override: tuple[OverrideConfig, ...] = Field((), strict=False)
+    override: Annotated[tuple[OverrideConfig, ...], ELSEWHERE] = Field((), strict=False)
     """Other settings for named clusters, as [[expert.override]] tables."""
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from atoll.config import DataConfig, RunConfig
+from atoll.config import DataConfig, RunConfig, settings_digest
 from atoll.errors import DataError
 from atoll.runs import Run, digest, file_digest, runs_folder
 
@@ -117,10 +117,8 @@ def _hidden(path: Path) -> bool:
 
 def identity_of_settings(config: RunConfig) -> dict[str, str]:
     """Digests of all settings that decide what comes to rest, and of models that lie in folders."""
-    data = config.data.model_dump(mode="json", exclude={"source", "max_skipped"})
-    machine = {"batch", "device"} | ({"precision"} if config.encode.precision == "auto" else set())
-    encode = config.encode.model_dump(mode="json", exclude=machine)
-    for key in ("autoencoder", "features", "text"):
-        if encode[key] is not None and Path(encode[key]).expanduser().is_dir():
-            encode[key] = identity_of_files(find_files(encode[key]))
-    return {"data": digest(data), "encode": digest(encode)}
+    borrowed = {key: getattr(config.encode, key) for key in ("autoencoder", "features", "text")}
+    folders = {key: name for key, name in borrowed.items() if name and Path(name).expanduser().is_dir()}
+    known = {key: identity_of_files(find_files(name)) for key, name in folders.items()}
+    encode = config.encode.model_copy(update=known)
+    return {"data": settings_digest(config.data), "encode": settings_digest(encode)}

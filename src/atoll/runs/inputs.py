@@ -4,24 +4,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from atoll.config import NetworkConfig, RunConfig, StudentConfig, TrainConfig
+from atoll.config import NetworkConfig, RunConfig, StudentConfig, TrainConfig, settings_digest
 from atoll.errors import ConfigError, DataError
 from atoll.runs.files import digest, file_digest
 from atoll.runs.records import PartitionContents
 from atoll.runs.run import Run
 from atoll.runs.stage import Stage
 
-UNSEEN = frozenset({"init", "override", "few", "sites", "resident"})
-"""Keys of a training that do not change what is trained, or are told apart from the others."""
-
 
 def trained_from(run: Run, settings: TrainConfig, clusters: Sequence[Stage]) -> dict[str, Any]:
     """What any training is made from, but for what it begins with and who teaches it."""
-    ignored = {*settings.OPERATION, *UNSEEN}
     return {
         "seed": run.config.seed,
-        "settings": digest(settings.model_dump(mode="json", exclude=ignored)),
-        "condition": digest(run.config.condition.model_dump(mode="json")),
+        "settings": settings_digest(settings),
+        "condition": settings_digest(run.config.condition),
         "data": digest([cluster.digest for cluster in clusters]),
     }
 
@@ -30,7 +26,7 @@ def partition_from(run: Run, index: int = 0) -> dict[str, Any]:
     """What the partition is made from."""
     config = run.config.partition
     inputs: dict[str, Any] = {
-        "partition": digest(config.model_dump(mode="json", exclude={"file", "like"})),
+        "partition": settings_digest(config),
         "seed": run.config.seed,
         "data": run.data.digest,
     }

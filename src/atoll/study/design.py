@@ -10,7 +10,17 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator
 
 from atoll import plan
-from atoll.config import NAME, RunConfig, Section, assignments, explain, merged, read_toml, validate
+from atoll.config import (
+    NAME,
+    RunConfig,
+    Section,
+    assignments,
+    explain,
+    merged,
+    operational,
+    read_toml,
+    validate,
+)
 from atoll.errors import ConfigError
 from atoll.runs import digest, read_json
 
@@ -81,7 +91,7 @@ class Cell:
         """
         tree = self.config.model_dump(mode="json", include=set(OF_TRAINING), exclude_defaults=True)
         for job in ("expert", "router"):
-            for key in type(getattr(self.config, job)).OPERATION:
+            for key in operational(type(getattr(self.config, job))):
                 tree.get(job, {}).pop(key, None)
         if self.config.partition.clusters == 1:
             tree.pop("router", None)

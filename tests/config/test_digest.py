@@ -1,0 +1,126 @@
+"""Digests of settings: a new key makes no old run stale, a changed default does."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+
+from atoll.config import ExpertConfig, FewStepConfig, RouterConfig, RunConfig, Section, StudentConfig
+from atoll.config import digest as room
+from atoll.config.digest import DEFAULTS, OPERATIONAL, defaults, differing, operational, settings_digest
+from atoll.errors import StaleError
+from atoll.runs import Run, Stage
+from atoll.runs.inputs import expert_from
+from atoll.runs.records import Contents
+
+KNOWN = Path(__file__).with_name("defaults.json")
+"""The defaults of this version; keys are added to it, and changed with the version alone."""
+
+
+class NewerExpert(ExpertConfig):
+    """The expert of next year's program, with keys that this one does not know."""
+
+    sharpness: float = 0.5
+    schedule: Literal["flat", "steep"] = "flat"
+    buffers: Annotated[int, OPERATIONAL] = Field(8, ge=1)
+
+
+class NewerRun(RunConfig):
+    expert: NewerExpert = NewerExpert()
+
+
+def finished_expert(run: Run) -> Stage:
+    """An old run's expert, made from what was asked of it."""
+    cluster = run.cluster(0)
+    cluster.begin({})
+    cluster.finish({}, [], Contents())
+    stage = Stage(run.path / "experts" / "00")
+    stage.begin(expert_from(run, 0))
+    stage.finish(expert_from(run, 0), [], Contents())
+    return stage
+
+
+def test_a_new_key_with_a_default_leaves_an_old_run_current():
+    expert: dict[str, Any] = {"width": 64, "heads": 2, "lr": 1e-3}
+    old = Run.create(RunConfig.model_validate({"name": "old", "expert": expert}))
+    stage = finished_expert(old)
+
+    def inputs(**more: Any) -> dict[str, Any]:
+        newer = NewerRun.model_validate({"name": "old", "expert": {**expert, **more}})
+        assert "sharpness" in newer.model_dump()["expert"]
+        return expert_from(Run(old.path, newer), 0)
+
+    assert stage.current(inputs())
+    assert stage.current(inputs(buffers=3, log_every=7)), "how work is done changes nothing"
+    with pytest.raises(StaleError, match="other settings"):
+        stage.current(inputs(sharpness=0.7))
+
+
+def test_another_version_of_the_defaults_is_another_digest(monkeypatch):
+    before = settings_digest(ExpertConfig())
+    monkeypatch.setattr(room, "DEFAULTS", DEFAULTS + 1)
+    assert settings_digest(ExpertConfig()) != before
+
+
+def changed_defaults(known: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    """Keys that are known and have another default now; keys that are new are not among them."""
+    changed = []
+    for key in known:
+        old, new = known[key], now.get(key, "gone")
+        if isinstance(old, dict) and isinstance(new, dict):
+            changed += changed_defaults(old, new, f"{prefix}{key}.")
+        elif old != new:
+            changed.append(f"{prefix}{key}")
+    return changed
+
+
+def all_defaults() -> dict[str, Any]:
+    sections = (RunConfig, StudentConfig, FewStepConfig)
+    return json.loads(json.dumps({section.__name__: defaults(section) for section in sections}))
+
+
+def test_a_changed_default_needs_a_new_version():
+    """Else a finished run would pass for what a recipe now means; write the file anew with the version."""
+    known = json.loads(KNOWN.read_text())
+    assert known["version"] == DEFAULTS
+    assert changed_defaults(known["defaults"], all_defaults()) == []
+
+
+def test_a_changed_default_would_be_found():
+    assert changed_defaults({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3, "d": 4}}) == ["a.c"]
+    assert changed_defaults({"a": {"b": 1}}, {"a": {}}) == ["a.b"]
+
+
+def test_only_what_differs_counts():
+    assert differing(ExpertConfig()) == {}
+    assert differing(ExpertConfig(lr=1e-3, log_every=7, init="somewhere")) == {"lr": 1e-3}
+    assert settings_digest(ExpertConfig(lr=1e-4)) == settings_digest(ExpertConfig()), "a default said aloud"
+    assert settings_digest(RouterConfig(width=192)) == settings_digest(RouterConfig())
+
+
+def test_a_section_that_may_be_left_out_counts_even_if_it_is_empty():
+    class Inner(Section):
+        depth: int = 3
+
+    class Outer(Section):
+        inner: Inner | None = None
+
+    digests = {settings_digest(Outer(inner=inner)) for inner in (None, Inner(), Inner(depth=4))}
+    assert len(digests) == 3
+
+
+def test_operational_keys_are_marked_on_their_fields():
+    machine = {"micro_batch", "compile", "recompute", "parallel", "log_every", "save_every", "keep"}
+    assert operational(RouterConfig) == machine | {"milestone_every"}
+    assert operational(StudentConfig) == machine | {"milestone_every", "resident"}
+
+
+@given(st.floats(1e-6, 1), st.integers(1, 99), st.booleans())
+def test_the_digest_is_a_function_of_what_is_asked(lr, steps, recompute):
+    one = ExpertConfig(lr=lr, steps=steps)
+    assert settings_digest(one) == settings_digest(ExpertConfig(steps=steps, lr=lr, recompute=recompute))
+    assert settings_digest(one) != settings_digest(ExpertConfig(lr=lr, steps=steps + 1))
