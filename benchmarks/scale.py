@@ -9,12 +9,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from atoll import config
 from atoll.data import encode, partition
-from atoll.launch import driver, engine, on_ray
+from atoll.launch import driver, engine, leased, on_ray
 from atoll.runs import Run, graph
+from benchmarks import _asleep
 
 RECIPE = """
 name = "scale"
@@ -53,6 +54,7 @@ def main() -> None:
     parser.add_argument(
         "--between", type=float, default=120.0, help="mean seconds between a machine's failures"
     )
+    parser.add_argument("--lease", type=float, default=6.0, help="seconds after which silence counts")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     ratios, detail = {}, {}
@@ -122,84 +124,107 @@ def fresh(recipe: Path, name: str) -> Run:
 
 
 def simulate(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Experts that sleep, on machines that are killed and replaced: seconds, and the fewest possible."""
-    from ray.cluster_utils import Cluster
+    """Experts that sleep, on machines that are killed and replaced: seconds, and the fewest possible.
 
-    ray = on_ray.library()
-    memory = {"memory": 10**9, "object_store_memory": 80 * 10**6}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **memory})
-    nodes = [cluster.add_node(num_cpus=1, wait=False, **memory) for _ in range(options.nodes)]
-    cluster.wait_for_nodes(timeout=300)
-    ray.init(address=cluster.address, log_to_driver=False)
-    places = folder / "sleepers"
-    places.mkdir()
-    draw = random.Random(0)
+    Driver, engine, leases and stages are those of any run that lives in a store; only what an expert does
+    when its turn has come is sleep.
+    """
+    run = sleepers(folder, options)
+    machines = Machines(options.nodes, options.between)
     try:
-        warm = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(nap)
-        ray.get([warm.remote(1) for _ in range(options.nodes)])  # every machine has a worker process
-        expert = ray.remote(num_cpus=1, max_retries=-1, scheduling_strategy="SPREAD")(asleep)
-        began = time.monotonic()
-        waiting = [
-            expert.remote(str(places / f"{index:02d}"), options.seconds) for index in range(options.experts)
-        ]
-        failures, absent = 0, 0.0
-        due = draw.expovariate(options.nodes / options.between)
-        while waiting:
-            _, waiting = ray.wait(waiting, timeout=0.1)
-            if time.monotonic() - began >= due and waiting:
-                since = time.monotonic()
-                victim = nodes.pop(draw.randrange(len(nodes)))
-                cluster.remove_node(victim, allow_graceful=False)
-                nodes.append(cluster.add_node(num_cpus=1, **memory))
-                absent += time.monotonic() - since
-                failures += 1
-                due = time.monotonic() - began + draw.expovariate(options.nodes / options.between)
-        seconds = time.monotonic() - began
+        place = engine.Place(run.path, run.config.launch, run)
+        with engine.opened("ray", place) as opened:
+            jobs = [driver.job_of(node) for node in graph.nodes(run)]
+            machines.began = time.monotonic()
+            driver.run_jobs(jobs, opened, lambda statuses: machines.fail_when_due())
+        seconds = time.monotonic() - machines.began
     finally:
-        ray.shutdown()
-        with contextlib.suppress(Exception):
-            cluster.shutdown()
-    slept = sum(float(word) for path in places.glob("[0-9][0-9]") for word in path.read_text().split())
+        machines.close()
+    tally = Path(os.environ[_asleep.TALLY])
+    slept = sum(float(word) for path in tally.iterdir() for word in path.read_text().split())
     repeated = slept - options.experts * options.seconds
     bound = options.experts * options.seconds / options.nodes
+    least = bound + (repeated + machines.absent) / options.nodes
     return {
         "experts": options.experts,
         "machines": options.nodes,
         "mean seconds between failures of a machine": options.between,
-        "failures": failures,
+        "seconds of a lease": options.lease,
+        "failures": machines.failures,
         "seconds": seconds,
         "bound without failures": bound,
         "seconds of work done twice": repeated,
-        "seconds for which a machine was missing": absent,
-        "bound with lost work": bound + (repeated + absent) / options.nodes,
-        "seconds over bound with lost work": seconds / (bound + (repeated + absent) / options.nodes),
+        "seconds for which a machine was missing": machines.absent,
+        "bound with lost work": least,
+        "seconds over bound with lost work": seconds / least,
     }
+
+
+def sleepers(folder: Path, options: argparse.Namespace) -> Run:
+    """A run in a store whose experts sleep, known to every process that starts from here on."""
+    for name in ("path", "tally", "scratch", "store"):
+        (folder / name).mkdir()
+    (folder / "path" / "sitecustomize.py").write_text(_asleep.CUSTOMIZE)
+    paths = [str(folder / "path"), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    os.environ |= {"PYTHONPATH": os.pathsep.join(paths), _asleep.TALLY: str(folder / "tally")}
+    os.environ |= {"ATOLL_SCRATCH": str(folder / "scratch"), "ATOLL_RUNS": str(folder / "runs")}
+    graph.KINDS = _asleep.KINDS
+    tree = {
+        "name": "asleep",
+        "partition": {"clusters": options.experts},
+        "expert": {"steps": max(1, round(options.seconds / _asleep.STEP_SECONDS))},
+        "launch": {
+            **{"store": str(folder / "store"), "lease": options.lease, "retries": 1000},
+            **{"gpus": 0.0, "threads": 1},
+        },
+    }
+    run = Run.create(config.validate(tree, "the sleepers"))
+    leased.look(run)
+    return run
+
+
+class Machines:
+    """A Ray cluster of processes of this computer, whose machines are killed now and then and replaced."""
+
+    MEMORY: ClassVar = {"memory": 10**9, "object_store_memory": 80 * 10**6}
+
+    def __init__(self, count: int, between: float) -> None:
+        from ray.cluster_utils import Cluster
+
+        self.ray, self.random = on_ray.library(), random.Random(0)
+        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **self.MEMORY})
+        self.nodes = [self.cluster.add_node(num_cpus=1, wait=False, **self.MEMORY) for _ in range(count)]
+        self.cluster.wait_for_nodes(timeout=300)
+        self.ray.init(address=self.cluster.address, log_to_driver=False)
+        warm = self.ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(nap)
+        self.ray.get([warm.remote(1) for _ in range(count)])  # every machine has a worker process
+        self.rate = count / between
+        self.began = time.monotonic()
+        self.due = self.random.expovariate(self.rate)
+        self.failures, self.absent = 0, 0.0
+
+    def fail_when_due(self) -> None:
+        """Kill a machine and add another, if it is time."""
+        since = time.monotonic()
+        if since - self.began < self.due:
+            return
+        victim = self.nodes.pop(self.random.randrange(len(self.nodes)))
+        self.cluster.remove_node(victim, allow_graceful=False)
+        self.nodes.append(self.cluster.add_node(num_cpus=1, **self.MEMORY))
+        self.absent += time.monotonic() - since
+        self.failures += 1
+        self.due = time.monotonic() - self.began + self.random.expovariate(self.rate)
+
+    def close(self) -> None:
+        """End all of them."""
+        self.ray.shutdown()
+        with contextlib.suppress(Exception):
+            self.cluster.shutdown()
 
 
 def nap(seconds: float) -> None:
     """Nothing, for a while."""
     time.sleep(seconds)
-
-
-SAVE_SECONDS = 1.0
-
-
-def asleep(place: str, seconds: float) -> None:
-    """An expert that sleeps instead of training; what it has slept by a save is not slept again."""
-    saved = Path(f"{place}.state")
-    done = float(saved.read_text()) if saved.is_file() else 0.0
-    since = time.monotonic()
-    while done < seconds:
-        turn = min(0.1, seconds - done)
-        time.sleep(turn)
-        done += turn
-        with Path(place).open("a") as file:  # all sleep is counted, also that which is lost
-            file.write(f"{time.monotonic() - since:.4f}\n")
-        since = time.monotonic()
-        if int(done / SAVE_SECONDS) > int((done - turn) / SAVE_SECONDS):
-            beside = saved.with_suffix(".partial")
-            beside.write_text(str(done))
-            beside.replace(saved)
 
 
 if __name__ == "__main__":

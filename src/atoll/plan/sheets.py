@@ -1,5 +1,6 @@
 """Devices that a plan can be for: GPUs by their data sheets, this machine's CPU by a measurement."""
 
+import functools
 import math
 import os
 import time
@@ -76,6 +77,16 @@ def this_cpu(at_once: int, size: int = 1024, repeats: int = 5) -> Device:
     from atoll import devices  # noqa: PLC0415
 
     half = devices.arithmetic("auto", torch.device("cpu")) != "float32"
+    whole = _core_rate(half, size, repeats) / 1e12 * threads.cores()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Device(memory / 1e9, whole, half, CPU_UTILISATION, at_once, threads.cores())
+
+
+@functools.cache
+def _core_rate(half: bool, size: int, repeats: int) -> float:
+    """FLOPs a second of one core in a product, the best of several; measured once, since every job asks."""
+    import torch  # noqa: PLC0415
+
     a = torch.ones(size, size, dtype=torch.bfloat16 if half else torch.float32)
     before, best = torch.get_num_threads(), math.inf
     torch.set_num_threads(1)
@@ -84,6 +95,4 @@ def this_cpu(at_once: int, size: int = 1024, repeats: int = 5) -> Device:
         torch.mm(a, a)
         best = min(best, time.perf_counter() - since)
     torch.set_num_threads(before)
-    whole = 2 * size**3 / best / 1e12 * threads.cores()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Device(memory / 1e9, whole, half, CPU_UTILISATION, at_once, threads.cores())
+    return 2 * size**3 / best
