@@ -215,7 +215,9 @@ def test_a_damaged_record_on_disk_names_its_file(tmp_path):
     stage.finish({}, [], ExpertContents(steps=3))
     written = read_json(tmp_path / "done.json")
     write_json(tmp_path / "done.json", {**written, "contents": {"steps": "three"}})
-    with pytest.raises(CorruptError, match=r"done\.json: contents is damaged \('steps': .*\); delete"):
+    with pytest.raises(
+        CorruptError, match=r"done\.json: contents is damaged \('steps': .*\); make its stage anew"
+    ):
         _ = stage.contents
     write_json(tmp_path / "started.json", {"version": 1, "made_from": 3})
     (tmp_path / "done.json").unlink()

@@ -8,7 +8,7 @@ import pytest
 from atoll.config import RunConfig
 from atoll.errors import CorruptError, StaleError, StorageError
 from atoll.runs import Run, read_lines, write_json
-from atoll.runs.records import Contents, ExpertContents
+from atoll.runs.records import Contents, ExpertContents, FewStepContents
 from atoll.storage.leases import LeaseLost
 from atoll.storage.mirror import Mirror
 
@@ -304,3 +304,17 @@ def test_a_damaged_record_in_a_store_is_named_and_nobody_is_told_to_delete_it(ma
     with pytest.raises(CorruptError, match="experts/00/done.json is damaged.*--start-over") as caught:
         a.download_record(a.run.expert(0))
     assert "delete" not in str(caught.value)
+
+
+def test_the_lessons_of_a_student_come_with_its_record(machine):
+    """A few-step student is made of lessons, each a stage inside of it, of which later ones are made."""
+    a, b = machine("a"), machine("b")
+    student, lesson = a.run.stage("few-step"), a.run.stage("few-step", "lesson-00")
+    for stage in (lesson, student):
+        stage.begin({"data": "x"})
+        (stage.path / "weights.json").write_text(stage.path.name)
+        stage.finish({"data": "x"}, ["weights.json"], FewStepContents(steps=1, rows=1, taught_by=3))
+    a.upload(student)
+    assert b.download_record(b.run.stage("few-step"))
+    assert b.run.stage("few-step", "lesson-00").record == lesson.record
+    assert b.download(b.run.stage("few-step", "lesson-00"))

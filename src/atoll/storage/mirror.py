@@ -30,7 +30,7 @@ from atoll.runs import (
     read_json,
     read_lines,
     replacing,
-    write_json,
+    safe_name,
 )
 from atoll.runs.records import (
     FewStepContents,
@@ -151,8 +151,9 @@ class Mirror:
         """The records of a student's lessons before its last."""
         name = self.name(stage)
         for key in self.store.names(name):
-            if Path(key).name == DONE and key != f"{name}/{DONE}":
-                write_json(self.run.path / key, self.store.read_json(key)["record"])
+            lesson = Stage((self.run.path / safe_name(key)).parent)
+            if Path(key).name == DONE and key != f"{name}/{DONE}" and (done := self._done(lesson)):
+                lesson.write(done[1])
 
     def download(self, stage: Stage, wanted: Callable[[str], bool] = lambda name: True) -> bool:
         """A finished stage, each file checked; False if it is not finished."""
