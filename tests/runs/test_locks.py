@@ -2,9 +2,11 @@
 
 import errno
 import fcntl
+import json
 import logging
 import os
 import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -36,5 +38,29 @@ def test_a_file_system_without_locks_is_no_other_process(
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with caplog.at_level(logging.WARNING), alone(tmp_path / "data"):
+        with pytest.raises(RunError, match=rf"\({os.getpid()} on .*; wait for it, or remove"):  # noqa: SIM117
+            with alone(tmp_path / "data", "trained"):
+                pass
+        with alone(tmp_path / "other"):
+            pass
+    assert caplog.text.count("has no file locks") == 1, "said once"
+    with alone(tmp_path / "data"):
         pass
-    assert "has no file locks" in caplog.text
+
+
+def test_what_a_killed_process_has_left_keeps_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(file: Any, how: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    owner = tmp_path / ".data.owner"
+    owner.write_text(json.dumps({"pid": ended.pid, "host": socket.gethostname(), "since": 0}))
+    with alone(tmp_path / "data"):
+        assert json.loads(owner.read_text())["pid"] == os.getpid()
+    owner.write_text(json.dumps({"pid": ended.pid, "host": "elsewhere", "since": 0}))
+    with pytest.raises(RunError, match="on elsewhere"), alone(tmp_path / "data"):
+        pass
