@@ -1,0 +1,52 @@
+"""A run of an earlier program stays readable: its records are parsed, it is current, and it samples."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import atoll
+from atoll.runs import Run, Stage, inputs, read_json
+from atoll.runs.records import PartitionContents, RouterContents, StudentContents
+
+FIXTURE = Path(__file__).parent / "fixtures" / "run-v1"
+"""Made by `atoll run` when records had version 1; without samples at rest and states of training."""
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Run:
+    return Run.open(Path(shutil.copytree(FIXTURE, tmp_path / "run-v1")))
+
+
+def test_every_record_is_read_and_written_as_it_was():
+    found = sorted(FIXTURE.rglob("done.json"))
+    assert len(found) >= 9
+    for path in found:
+        record = Stage(path.parent).record
+        assert record.version == 1
+        assert record.facts() == read_json(path), path
+
+
+def test_records_are_of_their_kind(old):
+    assert isinstance(old.partition.contents, PartitionContents)
+    assert sum(old.partition.contents.sizes) == old.data.contents.rows == 40
+    assert [old.cluster(k).contents.cluster for k in range(2)] == [0, 1]
+    assert isinstance(old.router.contents, RouterContents)
+    assert isinstance(old.student.contents, StudentContents)
+    assert [old.expert(k).contents.steps for k in range(2)] == [2, 2]
+
+
+def test_what_was_trained_is_current(old):
+    """What was left out of the recipe then means the same now, or the version of the defaults has risen."""
+    for k in range(2):
+        assert old.expert(k).current(inputs.expert_from(old, k))
+    assert old.router.current(inputs.router_from(old))
+    assert old.partition.current(inputs.partition_from(old))
+
+
+@pytest.mark.parametrize("model", ["ensemble", "student"])
+def test_it_samples(old, model):
+    x_0 = atoll.load(old.path, model=model, precision="float32").sample(3, seed=1)
+    assert x_0.shape == (3, 1, 4, 4)
+    assert torch.isfinite(x_0).all()
