@@ -82,8 +82,9 @@ class OnSlurm:
         path = self.folder / SUBMITTED
         known = read_json(path) if path.is_file() else {}
         before = known.get(job.name)
-        found = self._attached(before["id"]) if before and before["digest"] == job.spec.digest else None
-        self._jobs[job.name] = found or self.executor.submit(self._work(job))
+        same = before is not None and before["digest"] == job.spec.digest
+        attached = self._attached(before["id"]) if same else None
+        self._jobs[job.name] = attached or self.executor.submit(self._work(job))
         known[job.name] = {"id": self._jobs[job.name].job_id, "digest": job.spec.digest}
         write_json(path, known)
 

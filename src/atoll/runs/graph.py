@@ -11,7 +11,7 @@ from typing import Any
 
 from atoll.config import RunConfig, TrainConfig
 from atoll.errors import ConfigError
-from atoll.runs import inputs
+from atoll.runs import edges, inputs
 from atoll.runs.files import digest
 from atoll.runs.run import Run
 from atoll.runs.stage import Stage
@@ -201,86 +201,16 @@ def after(run: Run, names: Sequence[str]) -> list[Node]:
     return [one for one in made(run) if one.name in reached]
 
 
-def _all(name: str, config: RunConfig) -> list[str]:
-    return [f"{name} {index}" for index in range(config.partition.clusters)]
-
-
-def _clusters(config: RunConfig, index: int) -> list[str]:
-    return _all("cluster", config)
-
-
-def _each_cluster(config: RunConfig) -> int:
-    return config.partition.clusters
-
-
-def _of_expert(config: RunConfig, index: int) -> list[str]:
-    """Its own cluster, and what it begins with."""
-    if config.start is not None:
-        return [f"cluster {index}", "start"]
-    folder = config.expert_for(index).init
-    return [f"cluster {index}", *([] if folder is None else [f"init {config.inits().index(folder)}"])]
-
-
-def _begun(config: RunConfig, init: str) -> list[str]:
-    """What a student begins with, where that is what all experts do."""
-    if init != "start":
-        return []
-    return ["start"] if config.start is not None else ["init 0"] if config.inits() else []
-
-
-def _routed(config: RunConfig) -> bool:
-    return config.partition.clusters > 1
-
-
-def _of_student(config: RunConfig, index: int) -> list[str]:
-    """All experts and what stands for their samples, and the router if it is asked."""
-    assert config.student is not None
-    samples = _all("cluster" if config.student.data == "clusters" else "drawn", config)
-    begun = _begun(config, config.student.init)
-    return [*_all("expert", config), *samples, *begun, *(["router"] if _routed(config) else [])]
-
-
-def _of_few(config: RunConfig, index: int) -> list[str]:
-    few = inputs.student_settings(config).few
-    begun = [] if few is None else _begun(config, few.init)
-    named = [*_of_student(config, index), *begun, *(["student"] if _dense(config) else [])]
-    return list(dict.fromkeys(named))
-
-
-def _of_samples(config: RunConfig, index: int) -> list[str]:
-    if config.sample.model != "ensemble":
-        return [config.sample.model]
-    return [*_all("expert", config), *(["router"] if _routed(config) else [])]
-
-
-def _of_report(config: RunConfig, index: int) -> list[str]:
-    networks = [*_all("expert", config), *(["router"] if _routed(config) else [])]
-    students = [name for name, wanted in (("student", _dense), ("few-step", _few)) if wanted(config)]
-    return ["samples", *networks, *students]
-
-
-def _dense(config: RunConfig) -> bool:
-    return config.student is not None and config.student.steps > 0
-
-
-def _few(config: RunConfig) -> bool:
-    return config.student is not None and config.student.few is not None
-
-
-def _drawn(config: RunConfig) -> bool:
-    return config.student is not None and config.student.data == "drawn"
-
-
 def samples_from(run: Run, index: int = 0) -> dict[str, Any]:
     """What a run's samples are made from: the networks that draw them, and how they are asked."""
     sample = run.config.sample.model_dump(mode="json", exclude={"batch", "resident"})
-    networks = [node(run, name).stage.digest for name in _of_samples(run.config, 0)]
+    networks = [node(run, name).stage.digest for name in edges.of_samples(run.config, 0)]
     return {"sample": digest(sample), "networks": digest(networks)}
 
 
 def report_from(run: Run, index: int = 0) -> dict[str, Any]:
     """What the page is made from."""
-    shown = [node(run, name).stage.digest for name in _of_report(run.config, 0)]
+    shown = [node(run, name).stage.digest for name in edges.of_report(run.config, 0)]
     return {"shown": digest(shown), "partition": run.partition.digest}
 
 
@@ -312,7 +242,7 @@ KINDS: tuple[Kind, ...] = (
         "partition/cluster-{index:02d}",
         inputs.partition_from,
         part_of="partition",
-        count=_each_cluster,
+        count=edges.each_cluster,
     ),
     Kind(
         "init",
@@ -328,7 +258,7 @@ KINDS: tuple[Kind, ...] = (
         "start",
         inputs.start_from,
         "atoll.train.jobs:start",
-        reads=_clusters,
+        reads=edges.clusters,
         wanted=lambda config: config.start is not None,
         training=lambda config, index: config.start_settings(),
     ),
@@ -337,8 +267,8 @@ KINDS: tuple[Kind, ...] = (
         "router",
         inputs.router_from,
         "atoll.train.jobs:router",
-        reads=_clusters,
-        wanted=_routed,
+        reads=edges.clusters,
+        wanted=edges.routed,
         training=lambda config, index: config.router,
         network=True,
     ),
@@ -347,8 +277,8 @@ KINDS: tuple[Kind, ...] = (
         "experts/{index:02d}",
         inputs.expert_from,
         "atoll.train.jobs:expert",
-        reads=_of_expert,
-        count=_each_cluster,
+        reads=edges.of_expert,
+        count=edges.each_cluster,
         training=lambda config, index: config.expert_for(index),
         network=True,
     ),
@@ -359,8 +289,8 @@ KINDS: tuple[Kind, ...] = (
         "atoll.train.drawn:draw",
         reads=lambda config, index: [f"expert {index}"],
         records=lambda config, index: ["partition"],
-        wanted=_drawn,
-        count=_each_cluster,
+        wanted=edges.drawn,
+        count=edges.each_cluster,
         command="student",
         alone=True,
         gpu=True,
@@ -370,9 +300,9 @@ KINDS: tuple[Kind, ...] = (
         "student",
         inputs.student_from,
         "atoll.train.distil:student",
-        reads=_of_student,
+        reads=edges.of_student,
         records=lambda config, index: ["partition"],
-        wanted=_dense,
+        wanted=edges.dense,
         training=lambda config, index: inputs.student_settings(config),
         network=True,
     ),
@@ -381,9 +311,9 @@ KINDS: tuple[Kind, ...] = (
         "few-step",
         inputs.few_step_from,
         "atoll.train.few_step:few_step",
-        reads=_of_few,
+        reads=edges.of_few,
         records=lambda config, index: ["partition"],
-        wanted=_few,
+        wanted=edges.few,
         command="student",
         training=lambda config, index: inputs.few_settings(config),
         network=True,
@@ -393,7 +323,7 @@ KINDS: tuple[Kind, ...] = (
         "samples",
         samples_from,
         "atoll.sampling.stage:draw",
-        reads=_of_samples,
+        reads=edges.of_samples,
         records=lambda config, index: ["partition"],
         again=True,
         reports=True,
@@ -403,7 +333,7 @@ KINDS: tuple[Kind, ...] = (
         "report",
         report_from,
         "atoll.pages.stage:write",
-        reads=_of_report,
+        reads=edges.of_report,
         records=lambda config, index: ["partition"],
         again=True,
     ),

@@ -1,0 +1,84 @@
+"""The edges of the graph: which stages each stage reads, by name, and which a recipe asks for."""
+
+from atoll.config import RunConfig
+from atoll.runs import inputs
+
+
+def each(name: str, config: RunConfig) -> list[str]:
+    """The stages of this kind of all clusters."""
+    return [f"{name} {index}" for index in range(config.partition.clusters)]
+
+
+def each_cluster(config: RunConfig) -> int:
+    """How many there are of what every cluster has."""
+    return config.partition.clusters
+
+
+def clusters(config: RunConfig, index: int) -> list[str]:
+    """All samples."""
+    return each("cluster", config)
+
+
+def of_expert(config: RunConfig, index: int) -> list[str]:
+    """Its own cluster, and what it begins with."""
+    if config.start is not None:
+        return [f"cluster {index}", "start"]
+    folder = config.expert_for(index).init
+    return [f"cluster {index}", *([] if folder is None else [f"init {config.inits().index(folder)}"])]
+
+
+def of_student(config: RunConfig, index: int) -> list[str]:
+    """All experts and what stands for their samples, and the router if it is asked."""
+    settings = inputs.student_settings(config)
+    samples = each("cluster" if settings.data == "clusters" else "drawn", config)
+    return [*_ensemble(config), *samples, *_beginning(config, settings.init)]
+
+
+def of_few(config: RunConfig, index: int) -> list[str]:
+    """What the dense student reads, and that one itself."""
+    settings = inputs.few_settings(config)
+    student = ["student"] if dense(config) else []
+    begun = _beginning(config, getattr(settings, "init", ""))
+    return list(dict.fromkeys([*of_student(config, index), *begun, *student]))
+
+
+def of_samples(config: RunConfig, index: int) -> list[str]:
+    """The networks that draw."""
+    return _ensemble(config) if config.sample.model == "ensemble" else [config.sample.model]
+
+
+def of_report(config: RunConfig, index: int) -> list[str]:
+    """All that is shown."""
+    students = [name for name, wanted in (("student", dense), ("few-step", few)) if wanted(config)]
+    return ["samples", *_ensemble(config), *students]
+
+
+def _ensemble(config: RunConfig) -> list[str]:
+    return [*each("expert", config), *(["router"] if routed(config) else [])]
+
+
+def _beginning(config: RunConfig, init: str) -> list[str]:
+    """What a student begins with, where that is what all experts do."""
+    if init != "start":
+        return []
+    return ["start"] if config.start is not None else ["init 0"] if config.inits() else []
+
+
+def routed(config: RunConfig) -> bool:
+    """Whether there is anything to choose."""
+    return config.partition.clusters > 1
+
+
+def dense(config: RunConfig) -> bool:
+    """Whether the recipe asks for a dense student."""
+    return config.student is not None and config.student.steps > 0
+
+
+def few(config: RunConfig) -> bool:
+    """Whether the recipe asks for a few-step student."""
+    return config.student is not None and config.student.few is not None
+
+
+def drawn(config: RunConfig) -> bool:
+    """Whether experts draw samples in place of their clusters'."""
+    return config.student is not None and config.student.data == "drawn"

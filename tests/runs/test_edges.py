@@ -1,0 +1,31 @@
+from atoll.config import validate
+from atoll.runs import edges
+
+
+def config(**sections):
+    return validate({"name": "a", "partition": {"clusters": 2}, **sections}, "a test")
+
+
+def test_a_lone_expert_has_no_router():
+    assert edges.of_samples(config(partition={"clusters": 1}), 0) == ["expert 0"]
+    assert edges.of_samples(config(), 0) == ["expert 0", "expert 1", "router"]
+    assert edges.of_samples(config(student={}, sample={"model": "student"}), 0) == ["student"]
+
+
+def test_experts_begin_with_the_start_or_with_another_expert():
+    assert edges.of_expert(config(), 1) == ["cluster 1"]
+    assert edges.of_expert(config(start={}), 1) == ["cluster 1", "start"]
+    assert edges.of_expert(config(expert={"init": "folder"}), 1) == ["cluster 1", "init 0"]
+
+
+def test_a_student_reads_what_it_begins_with():
+    begun = edges.of_student(config(start={}, student={"init": "start"}), 0)
+    assert begun == ["expert 0", "expert 1", "router", "cluster 0", "cluster 1", "start"]
+    few = edges.of_few(config(start={}, student={"init": "start", "few": {"init": "start"}}), 0)
+    assert few == [*begun, "student"]
+    assert "drawn 0" in edges.of_student(config(student={"data": "drawn"}), 0)
+
+
+def test_a_report_shows_the_students_that_there_are():
+    shown = edges.of_report(config(student={"few": {}}), 0)
+    assert shown == ["samples", "expert 0", "expert 1", "router", "student", "few-step"]
