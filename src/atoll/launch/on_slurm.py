@@ -81,9 +81,8 @@ class OnSlurm:
         """Submit a job, unless an earlier driver has: then watch that one."""
         path = self.folder / SUBMITTED
         known = read_json(path) if path.is_file() else {}
-        before = known.get(job.name)
-        same = before is not None and before["digest"] == job.spec.digest
-        attached = self._attached(before["id"]) if same else None
+        before = known.get(job.name, {})
+        attached = self._attached(before["id"]) if before.get("digest") == job.spec.digest else None
         self._jobs[job.name] = attached or self.executor.submit(self._work(job))
         known[job.name] = {"id": self._jobs[job.name].job_id, "digest": job.spec.digest}
         write_json(path, known)
