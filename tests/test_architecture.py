@@ -1,10 +1,10 @@
 """The rules of the house, read off the source."""
 
 import ast
-import importlib.metadata
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -137,9 +137,17 @@ def test_no_pickle():
 
 
 def test_no_torchvision():
-    """Next to a CPU build of torch its public wheel breaks transformers by its mere presence."""
-    installed = {distribution.metadata["Name"].lower() for distribution in importlib.metadata.distributions()}
-    assert "torchvision" not in installed
+    """Next to a CPU build of torch its public wheel breaks transformers by its mere presence.
+
+    We neither import it nor ask for it, or for what brings it, but in the extra of those who want it.
+    """
+    importing = re.compile(r"^\s*(import|from) torchvision\b", re.MULTILINE)
+    assert [path for path in code_files() if importing.search(path.read_text(encoding="utf-8"))] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    assert extras.pop("fid") == ["torch-fidelity>=0.3"]
+    asked = [*project["dependencies"], *(name for names in extras.values() for name in names)]
+    assert not [name for name in asked if re.search(r"torchvision|torch-fidelity|\bfid\b", name)]
 
 
 def test_defaults_of_the_mathematics_cite_their_equation():

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -250,7 +251,10 @@ def test_without_labels_pixels_serve(finished):
         features.open_space("classifier", nameless, finished.path)
 
 
-def test_inception_says_what_it_needs(finished, tmp_path):
+def test_inception_says_what_it_needs(finished, tmp_path, monkeypatch):
+    """As where nobody has installed it, whoever has."""
+    for name in ("torch_fidelity", "torch_fidelity.feature_extractor_inceptionv3"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(AtollError, match=r"atoll\[fid\]"):
         features.open_space("inception", reference.draw(finished, 20), tmp_path)
 
