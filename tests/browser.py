@@ -14,11 +14,13 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 ASK = """<script>
 addEventListener("load", () => setTimeout(() => {
   const all = [...document.images];
+  document.querySelectorAll("details").forEach(e => { e.open = true; });
   const found = {
     pictures: all.length,
     broken: all.filter(i => !(i.complete && i.naturalWidth)).length,
     drawings: document.querySelectorAll("svg").length,
     sticks_out: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    cut: [...document.querySelectorAll(".card, pre")].filter(e => e.scrollWidth > e.clientWidth + 1).length,
     width: document.documentElement.clientWidth,
   };
   const answer = document.createElement("p");
@@ -35,6 +37,8 @@ class Seen(NamedTuple):
     drawings: int
     sticks_out: int
     """By how many pixels the page is wider than the window."""
+    cut: int
+    """Cards that hold more than they show without scrolling sideways; what is folded is opened first."""
     width: int
     complaints: list[str]
     """What the console says."""
@@ -47,7 +51,8 @@ def chromium() -> str:
 
 
 needs_browser = pytest.mark.skipif(
-    not any(shutil.which(name) for name in NAMES), reason="no Chromium here to open the page in"
+    not any(shutil.which(name) for name in NAMES),
+    reason="no Chromium here to open the page in; install one (CI does) to run this",
 )
 
 

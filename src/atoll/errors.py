@@ -18,6 +18,14 @@ EXIT_RUN_AGAIN = 75
 """EX_TEMPFAIL of sysexits.h: schedulers requeue on it."""
 
 
+def reason(error: BaseException) -> str:
+    """Why something of somebody else's failed, in one line, without advice to load what is not safe."""
+    text = str(error).strip() or type(error).__name__
+    if "allow_pickle" in text:
+        return "it holds Python objects, which are not read: they could run code"
+    return text.splitlines()[0]
+
+
 class AtollError(Exception):
     """A mistake with a remedy, told in one line."""
 

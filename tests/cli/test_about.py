@@ -1,6 +1,7 @@
 """What a recipe can get wrong is said by `show`, `plan` and the first second of `run`."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -51,3 +52,11 @@ def test_samples_that_are_not_here_are_no_mistake_of_the_recipe(tiny, capsys, ca
     call("show", tiny, "--set", "data.source=elsewhere.npz")
     assert json.loads(capsys.readouterr().out)["data"]["source"] == "elsewhere.npz"
     assert "cannot be looked at yet" in caplog.text
+
+
+def test_the_page_says_what_its_five_lines_would_cost(tmp_path, capsys):
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(page.split("```toml\n", 1)[1].split("```", 1)[0])
+    call("plan", tmp_path / "mine.toml", "--json")
+    hours = json.loads(capsys.readouterr().out)["total"]["device_hours"]
+    assert f"says {hours:.0f} hours of an A100" in page

@@ -182,11 +182,11 @@ def test_no_space_left(prepared, tiny):
     ("arguments", "said"),
     [
         (["--strategy", "best"], "unknown strategy 'best'"),
-        (["--steps", "0"], "steps = 0"),
-        (["--guidance", "0.5"], "guidance = 0.5"),
+        (["--steps", "0"], "'steps' = 0"),
+        (["--guidance", "0.5"], "'guidance' = 0.5"),
         (["--label", "1"], "not class-conditional"),
         (["--prompt", "red apple"], "trained without captions"),
-        (["--num", "0"], "num = 0"),
+        (["--num", "0"], "'num' = 0"),
     ],
 )
 def test_wrong_sampling_options(finished, arguments, said):

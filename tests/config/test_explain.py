@@ -1,6 +1,9 @@
+import re
+
 import pytest
 
 from atoll import config
+from atoll.config.patterns import NAMED
 from atoll.errors import ConfigError
 
 
@@ -26,3 +29,31 @@ def test_a_list_in_place_of_a_section_is_not_dumped():
     with pytest.raises(ConfigError) as caught:
         config.validate({"name": "a", "expert": list(range(100))}, "a.toml")
     assert len(str(caught.value)) < 100
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong", "near"),
+    [
+        ("sample.strategy", "ful", "full"),
+        ("sample.strategy", "top1", "top-1"),
+        ("sample.strategy", "Ancestral", "ancestral"),
+        ("sample.strategy", "nucleus", "nucleus-0.9"),
+        ("sample.solver", "eular", "euler"),
+        ("sample.solver", "dpm+", "dpm++"),
+        ("partition.method", "feature", "features"),
+        ("condition.kind", "clas", "class"),
+    ],
+)
+def test_names_that_are_nearly_right(key, wrong, near):
+    with pytest.raises(ConfigError, match=re.escape(f"did you mean '{near}'? use ")):
+        config.validate(config.assignments(["name=a", f"{key}='{wrong}'"]), "a.toml")
+
+
+def test_what_is_like_nothing_is_told_all_there_is():
+    with pytest.raises(ConfigError, match="'sample.solver' = 'xyz': use 'euler', 'heun' or 'dpm\\+\\+'"):
+        config.validate(config.assignments(["name=a", "sample.solver=xyz"]), "a.toml")
+
+
+def test_names_that_are_offered_are_names():
+    for pattern, names in NAMED.items():
+        assert all(re.match(pattern, name) for name in names)

@@ -48,7 +48,7 @@ def test_the_tree_is_frozen():
         ('name = "a"\n[evaluate]\nstrategies = "full"', r"give a list, such as \['full'\]"),
         (
             'name = "a"\n[evaluate]\nfeatures = ["pixls"]',
-            "no features 'pixls'; use classifier, pixels",
+            "no features 'pixls'; did you mean 'pixels'\\? use classifier, pixels",
         ),
         (
             'name = "a"\nrecipe = "b.toml"\n[budget]\nsamples = [1]',

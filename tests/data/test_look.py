@@ -42,7 +42,7 @@ def test_what_is_not_here_is_not_known(tmp_path, caplog):
 
 
 def test_the_hub_is_not_asked(monkeypatch):
-    monkeypatch.setattr(look, "open_source", lambda data: pytest.fail("asked"))
+    monkeypatch.setattr("atoll.data.sources.open_source", lambda data: pytest.fail("asked"))
     assert look.look(recipe("hub:owner/name")) == Facts()
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from atoll.config import DataConfig, PartitionConfig, RunConfig
+from atoll.data import curves
 from atoll.data import partition as room
 from atoll.data.encode import prepare
 from atoll.data.partition import partition, plan_units
@@ -299,7 +300,10 @@ def test_series_fall_into_clusters_too(make_run: MakeRun) -> None:
     assert contents.shape == (2, 64)
     assert max(contents.sizes) / min(contents.sizes) <= 1.5
     assert contents.nmi > 0.25
-    assert size_of(run.partition.path / "gallery-00.png") == (8 * 66 + 2, 8 * 66 + 2)
+    assert size_of(run.partition.path / "gallery-00.png") == (
+        8 * (curves.WIDTH + 2) + 2,
+        8 * (curves.HEIGHT + 2) + 2,
+    )
 
 
 def test_the_unit_of_a_channel_does_not_matter(make_run: MakeRun, tmp_path: Path) -> None:

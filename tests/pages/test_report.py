@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from atoll.pages import report
+from atoll.pages import measured, report
 from atoll.plan import strategy_costs
-from atoll.runs import Run
+from atoll.runs import EVALUATION, Run, write_json
 from atoll.sampling import sample
 from atoll.train import student
 from tests.browser import chromium, look, needs_browser
+from tests.pages.test_measured import row, rows
 
 
 @pytest.fixture
@@ -68,19 +69,44 @@ def test_it_shows_what_was_measured(finished, tmp_path):
         "disagreement": {**number, "value": 0.0789},
     }
     times = {"t": 0.05, "intervals": {"accuracy": [0.7, 0.9]}}
-    times |= dict.fromkeys(report.BY_TIME, 0.8)
+    times |= dict.fromkeys(measured.BY_TIME, 0.8)
     other = {**row, "strategy": "full", "copies": {**number, "value": 0.5, "floor": 0.01}}
     found = {"strategies": {"top-1": row, "full": other}, "routing": {"num": 321, "times": [times]}}
     (finished.path / "evaluation").mkdir()
     (finished.path / "evaluation" / "evaluation.json").write_text(json.dumps(found))
     page = report.write_report(finished, tmp_path / "s").read_text(encoding="utf-8")
-    for text in ("12.35", "11 to 13.5", "0.321", "0.0456", "0.0067", "Fréchet distance, classifier"):
+    for text in ("12.3", "11 to 13.5", "0.321", "0.0456", "0.0067", "Fréchet distance, classifier"):
         assert text in page, text
     assert "0.800 ± 0.100" in page
     assert "321 real samples" in page
     table = page[page.index("How near the data") :]
     assert table.count("divergence of clusters") == 1  # a row for each number, a column for each strategy
     assert table.index('<th class="n">top-1') < table.index('<th class="n">full') < table.index("floor</th>")
+
+
+def test_shares_are_compared_with_what_was_asked_for(finished):
+    """Two classes asked for in turn, one in both clusters alike and one in the first alone: 3/4 and 1/4."""
+    counts = {"sizes": (90, 10), "labels": ((10, 80, 0), (10, 0, 0)), "class_names": ("a", "b", "c")}
+    contents = finished.partition.contents.model_copy(update=counts)
+    shares, of = report.expected_shares(contents, {"class": ["a", "b", "a", "b"]})
+    assert shares == [0.75, 0.25]
+    assert of == "of what was asked for"
+    assert report.expected_shares(contents, {}) == ([0.9, 0.1], "of the data")
+    unlabelled = contents.model_copy(update={"labels": None})
+    assert report.expected_shares(unlabelled, {"class": ["a"]})[0] == [0.9, 0.1]
+
+
+def test_columns_are_named():
+    assert report.columns_of({"class": ["a", "b", "a", "b"]}) == ["a", "b"]
+    assert report.columns_of({"prompt": ["a", "b", "a"]}) == ["a", "b"]
+    assert report.columns_of({"class": ["a", "b"]}) == []  # one of each: the grid is about square
+    assert report.columns_of({}) == []
+
+
+def test_it_says_what_the_data_were_taken_for(page):
+    assert "What the data were taken for" in page
+    assert "5,000, image, 1 x 28 x 28" in page
+    assert "10: " in page
 
 
 def test_the_router_is_shown_against_the_time(page):
@@ -92,6 +118,9 @@ def test_the_router_is_shown_against_the_time(page):
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_finds_every_picture_and_nothing_to_complain_about(finished, tmp_path, width):
     sample.sample(finished, tmp_path / "s")
+    times = {"t": 0.05, "intervals": {"accuracy": [0.7, 0.9]}, **dict.fromkeys(measured.BY_TIME, 0.8)}
+    several = rows(row("top-1", steps=10), row("full", steps=20, guidance=2.0))
+    write_json(finished.path / EVALUATION, {"measured": several, "routing": {"num": 3, "times": [times]}})
     path = report.write_report(finished, tmp_path / "s")
     seen = look(chromium(), path, width, tmp_path)
     assert seen.complaints == []
@@ -99,6 +128,7 @@ def test_a_browser_finds_every_picture_and_nothing_to_complain_about(finished, t
     assert seen.broken == 0
     assert seen.drawings == 4
     assert seen.sticks_out <= 0
+    assert seen.cut == 0
 
 
 @needs_browser

@@ -30,11 +30,11 @@ def test_other_models_are_told_as_what_they_are(tmp_path):
 
 
 def test_a_thousand_classes_are_not_all_named(run):
-    record = run.partition.record
+    record = run.partition.record.facts()
     names = [f"class {index}" for index in range(1000)]
     write_json(
         run.partition.path / "done.json",
-        {**record, "contents": {**record["contents"], "class_names": names}},
+        {**record, "contents": {**record["contents"], "class_names": names, "classes": 1000, "labels": None}},
     )
     text = card.card(run, "mit", DRAWN)
     assert "class 99, … and 900 more." in text

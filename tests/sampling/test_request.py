@@ -13,10 +13,13 @@ from tests.sampling.known import exact, told
     [
         ({"strategy": "best"}, "unknown strategy 'best'"),
         ({"strategy": "top-0"}, "unknown strategy"),
-        ({"steps": 0}, "steps = 0"),
-        ({"guidance": 0.5}, "guidance = 0.5"),
-        ({"num": -1}, "num = -1"),
+        ({"steps": 0}, "'steps' = 0"),
+        ({"guidance": 0.5}, "'guidance' = 0.5"),
+        ({"num": -1}, "'num' = -1"),
         ({"speed": 3}, "unknown sampling setting speed"),
+        ({"stpes": 3}, "unknown sampling setting stpes; did you mean 'steps'"),
+        ({"strategy": "top1"}, "unknown strategy 'top1'; did you mean 'top-1'"),
+        ({"solver": "eular"}, "'solver' = 'eular': did you mean 'euler'"),
     ],
 )
 def test_wrong_settings_are_named(wrong, said):

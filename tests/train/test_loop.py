@@ -28,7 +28,8 @@ def assert_equal(left, right):
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_ten_steps_are_five_and_five(prepared, monkeypatch, precision):
+def test_ten_steps_are_five_and_five(prepared, monkeypatch, caplog, precision):
+    caplog.set_level("INFO")
     whole, halves = (prepared(f"expert.precision={precision}", name=name) for name in ("whole", "halves"))
     jobs.expert(whole, 0)
 
@@ -45,7 +46,9 @@ def test_ten_steps_are_five_and_five(prepared, monkeypatch, precision):
     assert not halves.expert(0).done
     monkeypatch.setattr(loop.Steps, "take", take)
     torch.manual_seed(123)  # what the process did before does not matter
+    assert "resumed" not in caplog.text
     jobs.expert(halves, 0)
+    assert "expert-00: resumed from step 6" in caplog.text
     assert_equal(states(whole.expert(0).path), states(halves.expert(0).path))
     assert [line["step"] for line in read_lines(halves.expert(0).path / "metrics.jsonl")] == [2, 4, 6, 8, 10]
     assert ("scale/scale" in states(whole.expert(0).path)[1]) == (precision == "float16")

@@ -1,8 +1,11 @@
 """Parse, call, print: one module per group of commands; heavy imports inside the command."""
 
+import errno
 import logging
+import os
 import sys
 import traceback
+from pathlib import Path
 
 from atoll import errors, threads
 from atoll.cli import about, results, stages  # noqa: F401 - they add their commands to the app
@@ -27,8 +30,19 @@ def main() -> None:
         print(f"atoll: {stop}", file=sys.stderr)
         sys.exit(errors.EXIT_RUN_AGAIN)
     except OSError as error:
-        _complain(f"{error.filename or 'the disk'}: {error.strerror or error}", debug)
+        _complain(of_the_disk(error), debug)
         sys.exit(errors.EXIT_USER_ERROR)
+
+
+def of_the_disk(error: OSError) -> str:
+    """What the system refused, in words: a folder that cannot be written to is named as such."""
+    if error.filename is None or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{error.filename or 'the disk'}: {error.strerror or error}"
+    path = Path(os.fsdecode(error.filename))
+    folder = next(place for place in (path, *path.parents) if place.is_dir())
+    if error.errno != errno.EROFS and os.access(folder, os.W_OK):
+        return f"{path}: {error.strerror}; it belongs to somebody else, or is protected"
+    return f"{folder} is read-only for you; write elsewhere ($ATOLL_RUNS is where runs are) or ask for access"
 
 
 def _complain(message: str, debug: bool) -> None:

@@ -3,10 +3,10 @@
 from atoll.config.checks import Facts, check
 from atoll.config.data import ConditionConfig, DataConfig, EncodeConfig, PartitionConfig
 from atoll.config.digest import operational, settings_digest
-from atoll.config.explain import explain, section_of
+from atoll.config.explain import did_you_mean, explain, section_of
 from atoll.config.launch import LaunchConfig, PlanConfig
 from atoll.config.network import NetworkConfig, ObjectiveConfig
-from atoll.config.patterns import NAME, STRATEGIES, STRATEGY
+from atoll.config.patterns import NAME, NAMED, STRATEGIES, STRATEGY
 from atoll.config.reading import assignments, load, merged, read_toml, validate
 from atoll.config.run import RunConfig
 from atoll.config.sampling import FEATURES, EvaluateConfig, SampleConfig
@@ -17,6 +17,7 @@ from atoll.config.training import ExpertConfig, OverrideConfig, RouterConfig, St
 __all__ = [
     "FEATURES",
     "NAME",
+    "NAMED",
     "STRATEGIES",
     "STRATEGY",
     "ConditionConfig",
@@ -43,6 +44,7 @@ __all__ = [
     "TrainConfig",
     "assignments",
     "check",
+    "did_you_mean",
     "explain",
     "load",
     "merged",

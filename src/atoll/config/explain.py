@@ -1,14 +1,15 @@
 """What is wrong with a recipe, in words."""
 
 import difflib
+import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import UnionType
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from atoll.config.patterns import IN_WORDS
+from atoll.config.patterns import IN_WORDS, NAMED
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
@@ -32,13 +33,27 @@ def _explain(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
     if kind in ("tuple_type", "list_type"):
         return f"{said}: give a list, such as [{problem['input']!r}]"
     if kind == "string_pattern_mismatch" and problem["ctx"]["pattern"] in IN_WORDS:
-        return f"{said}: {IN_WORDS[problem['ctx']['pattern']]}"
+        pattern = problem["ctx"]["pattern"]
+        return f"{said}: {did_you_mean(problem['input'], NAMED.get(pattern, ()))}{IN_WORDS[pattern]}"
+    if kind == "literal_error":
+        return f"{said}: {did_you_mean(problem['input'], _choices(problem))}use {problem['ctx']['expected']}"
     message = problem["msg"].removeprefix("Value error, ")
     if not where:
         return message
     if isinstance(problem["input"], Mapping | BaseModel):  # the message names the keys; a section is long
         return f"[{where}] {message}"
     return f"{said}: {message[0].lower()}{message[1:]}"
+
+
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
+    """The known name that is most like this one, as the beginning of advice; nothing if none is."""
+    near = difflib.get_close_matches(str(name).lower(), list(known), n=1, cutoff=0.6)
+    return f"did you mean '{near[0]}'? " if near else ""
+
+
+def _choices(problem: Mapping[str, Any]) -> list[str]:
+    """The names among which one may choose."""
+    return re.findall(r"'([^']*)'", problem["ctx"]["expected"])
 
 
 def _nearest(key: str, model: type[BaseModel]) -> str | None:

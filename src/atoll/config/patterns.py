@@ -12,3 +12,11 @@ IN_WORDS = {
     NAME: "use letters, digits, '.', '_' and '-', and begin with a letter or digit",
 }
 """What patterns mean."""
+NAMED = {
+    STRATEGY: (
+        *("auto", "full", "ancestral", "oracle"),
+        *(f"{kind}-{number}" for kind in ("top", "sample") for number in (1, 2, 4)),
+        *(f"{kind}-{number}" for kind in ("threshold", "nucleus") for number in ("0.1", "0.5", "0.9")),
+    )
+}
+"""Names that fit a pattern, to offer to somebody who wrote one that does not."""

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from atoll.config.digest import OPERATIONAL
+from atoll.config.explain import did_you_mean
 from atoll.config.patterns import STRATEGY
 from atoll.config.section import Section
 
@@ -91,5 +92,6 @@ class EvaluateConfig(Section):
     def _are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:  # a model has an owner, or is a folder
             if name not in FEATURES and "/" not in name and not Path(name).expanduser().exists():
-                raise ValueError(f"there are no features '{name}'; use {', '.join(FEATURES)} or owner/model")
+                near = did_you_mean(name, FEATURES)
+                raise ValueError(f"no features '{name}'; {near}use {', '.join(FEATURES)} or owner/model")
         return names

@@ -27,7 +27,7 @@ from atoll.data.samples import (
     choose_field,
     label_text,
 )
-from atoll.errors import DataError
+from atoll.errors import DataError, reason
 
 PEEK = 16
 """So many samples are tried for one that shows what the source holds."""
@@ -235,7 +235,7 @@ def tar_value(record: Mapping[str, bytes], config: DataConfig) -> Any:
     try:
         return np.load(io.BytesIO(record[field]), allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise pictures.PictureError(f"not a plain array ({error})") from None
+        raise pictures.PictureError(f"not a plain array ({reason(error)})") from None
 
 
 def tar_said(record: Mapping[str, bytes], config: DataConfig) -> tuple[str | None, str | None]:

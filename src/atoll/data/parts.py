@@ -16,7 +16,7 @@ from atoll.data.samples import Sample, Skipped
 from atoll.data.store import fixed_bytes, group_rows, open_parquet
 from atoll.data.text import TextAtRest
 from atoll.errors import CorruptError, DataError
-from atoll.runs import Stage, file_digest, replacing
+from atoll.runs import Stage, file_digest, repair, replacing
 from atoll.runs.records import DataContents
 
 KEPT_SKIPPED = 1000
@@ -176,9 +176,7 @@ def read_facts(path: Path) -> Facts:
     try:
         return Facts(**json.loads(pq.read_metadata(path).metadata[b"atoll"]))
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
-        raise CorruptError(
-            f"{path} is damaged; delete {path.parent} and run the same command again"
-        ) from None
+        raise CorruptError(f"{path} is damaged; {repair.advice(path.parent)}") from None
 
 
 class Parts:
@@ -197,7 +195,7 @@ class Parts:
         if name not in self._verified:
             if not path.is_file() or file_digest(path) != self.record.files.get(name):
                 what = "damaged (sha256 differs)" if path.is_file() else "missing"
-                raise CorruptError(f"{path} is {what}; delete {path.parent} and run the same command again")
+                raise CorruptError(f"{path} is {what}; {repair.advice(path.parent)}")
             self._verified.add(name)
         return path
 

@@ -42,7 +42,7 @@ from atoll.data.samples import (
     choose_field,
     label_text,
 )
-from atoll.errors import DataError
+from atoll.errors import DataError, reason
 
 IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
@@ -199,7 +199,7 @@ class ArraySource:
             values = np.load(files[0], mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise DataError(
-                f"{files[0]} cannot be read ({error}); give an .npy file of plain numbers"
+                f"{files[0]} cannot be read ({reason(error)}); give an .npy file of plain numbers"
             ) from None
         return cls(values, {}, config, files[0].name, identity)
 
@@ -242,7 +242,9 @@ def load_npz(path: Path) -> dict[str, Array]:
         with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError, AttributeError) as error:
-        raise DataError(f"{path} cannot be read ({error}); give an .npz file of plain arrays") from None
+        raise DataError(
+            f"{path} cannot be read ({reason(error)}); give an .npz file of plain arrays"
+        ) from None
 
 
 def read_idx(path: Path) -> Array:

@@ -24,7 +24,7 @@ from atoll.data.values import standardise
 from atoll.data.values import to_pixels as to_pixels
 from atoll.data.values import to_values as to_values
 from atoll.errors import CorruptError, DataError
-from atoll.runs import Stage, file_digest
+from atoll.runs import Stage, file_digest, repair
 from atoll.runs.records import ClusterContents
 
 GROUP = 500
@@ -80,7 +80,7 @@ def open_parquet(stage: Stage, name: str, expected: str | None = None) -> pq.Par
     """The one door to samples at rest: the seal is checked and, where a digest is given, the contents."""
     seal.check(stage.path)
     path = stage.path / name
-    advice = f"delete {stage.path} and run the same command again"
+    advice = repair.advice(stage.path)
     if not path.is_file():
         raise CorruptError(f"{path} is missing; {advice}")
     if expected is not None and file_digest(path) != expected:
@@ -313,7 +313,7 @@ class Reader:
             if row_digest(row) != row["sha256"]:
                 raise CorruptError(
                     f"{stage.path / name} holds a damaged row ({row['id'].hex()[:12]}); "
-                    f"delete {stage.path} and run the same command again"
+                    f"{repair.advice(stage.path)}"
                 )
 
     def _to_batch(self, block: _Block) -> Batch:
@@ -340,8 +340,7 @@ def _read_groups(
         return file.read_row_groups([group.index for group in groups], columns, use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise CorruptError(
-            f"{stage.path / name} cannot be read ({str(error).splitlines()[0]}); "
-            f"delete {stage.path} and run the same command again"
+            f"{stage.path / name} cannot be read ({str(error).splitlines()[0]}); {repair.advice(stage.path)}"
         ) from None
 
 

@@ -1,20 +1,17 @@
 """Values as they are stored, as networks see them, and as people see them."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
 from torch import Tensor
 
+from atoll.data import curves
 from atoll.runs.records import SampleFormat
 
 FRAMES = 4
 """Frames that stand for a video."""
-DRAWING = 64
-"""Side of the drawing of a series."""
 
 
 def standardise(stored: Tensor, contents: SampleFormat) -> Tensor:
@@ -33,11 +30,13 @@ def to_pixels(x: Tensor, contents: SampleFormat) -> NDArray[np.uint8]:
     """A picture (n, height, width, channels) of each sample, for people.
 
     Images are themselves. Of a video some frames stand side by side; a series is drawn as curves, or as a
-    path in the plane if it has two channels; latents are shown by the linear preview fitted to them.
+    path in the plane if it has two channels, on the scale of the data; latents are shown by the linear
+    preview fitted to them.
     """
     values = to_values(x, contents).cpu()
     if contents.kind == "series":
-        return np.stack([draw_series(sample.numpy()) for sample in values])
+        scale = curves.scale_of(contents.mean, contents.std)
+        return np.stack([curves.draw(sample.numpy(), scale) for sample in values])
     if contents.kind == "video" and contents.dtype != "uint8":
         values = _spread(values)
     if contents.kind == "latent":
@@ -48,22 +47,6 @@ def to_pixels(x: Tensor, contents: SampleFormat) -> NDArray[np.uint8]:
     channels = values.shape[1] if values.shape[1] in (1, 3) else 1
     pixels = values[:, :channels].round().clamp(0, 255).to(torch.uint8)
     return pixels.movedim(1, -1).contiguous().numpy()
-
-
-def draw_series(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """A line drawing (height, width, 1) of one series (channels, time)."""
-    image = Image.new("L", (DRAWING, DRAWING), 255)
-    draw = ImageDraw.Draw(image)
-    low, high = values.min(), values.max()
-    scaled = 2 + (values - low) / max(high - low, 1e-12) * (DRAWING - 5)
-    if len(values) == 2:
-        draw.line([(float(x), float(y)) for x, y in scaled.T], fill=0, width=2)
-    else:
-        across = np.linspace(2, DRAWING - 3, values.shape[1])
-        for index, curve in enumerate(scaled):
-            points = [(float(x), float(DRAWING - 1 - y)) for x, y in zip(across, curve, strict=True)]
-            draw.line(points, fill=int(160 * index / len(scaled)), width=1)
-    return np.asarray(image)[..., None]
 
 
 def fit_preview(latents: Tensor, pixels: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from atoll import devices
 from atoll.data.features import colour_frames
-from atoll.errors import DataError
+from atoll.errors import DataError, reason
 from atoll.evaluate.distances import in_parts
 from atoll.evaluate.intervals import Measured, mean_of_rows
 
@@ -57,8 +57,9 @@ class Lpips(nn.Module):
                 head = torch.from_numpy(arrays[f"NetLinLayer_{index}/Conv_0/kernel"])
                 network.weights[index].data.copy_(head.flatten())
         except (OSError, ValueError, KeyError, RuntimeError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise DataError(f"evaluate.lpips '{name}' is not LPIPS's AlexNet as .npz ({reason})") from None
+            raise DataError(
+                f"evaluate.lpips '{name}' is not LPIPS's AlexNet as .npz ({reason(error)})"
+            ) from None
         return network.eval().requires_grad_(False)
 
     def layers(self, values: Tensor) -> list[Tensor]:

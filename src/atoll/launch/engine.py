@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from atoll.config import LaunchConfig
+from atoll.config import LaunchConfig, did_you_mean
 from atoll.errors import ConfigError
 from atoll.launch.job import Job, JobStatus
 from atoll.runs import Run
@@ -64,7 +64,7 @@ ENGINES = {
 def check(name: str) -> None:
     """An error if there is no such engine."""
     if name not in ENGINES:
-        raise ConfigError(f"--on {name}: jobs can run on {', '.join(ENGINES)}")
+        raise ConfigError(f"--on {name}: {did_you_mean(name, ENGINES)}jobs can run on {', '.join(ENGINES)}")
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Numbers and samples to one page that needs nothing but a browser."""
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,10 @@ import jinja2
 from atoll import doctor
 from atoll.config import RunConfig
 from atoll.evaluate import routing
-from atoll.evaluate.evaluation import FILE as EVALUATION
+from atoll.pages import measured
 from atoll.pages.drawing import drawn
-from atoll.plan import strategy_costs
 from atoll.runs import RECIPE, Run, Stage, read_json, read_lines, replacing
+from atoll.runs.records import DataContents, PartitionContents
 from atoll.sampling.opening import open_run_model
 from atoll.sampling.provenance import PALETTE
 
@@ -28,16 +28,19 @@ def write_report(run: Run, samples: Path) -> Path:
     clusters = run.config.partition.clusters
     record = read_json(samples / "samples.json")
     makers: list[int] = record["experts"]
-    sizes = run.partition.contents.sizes
-    shares = [size / sum(sizes) for size in sizes]
+    contents = run.partition.contents
+    sizes = contents.sizes
+    shares, share_of = expected_shares(contents, record)
     made = [makers.count(index) / len(makers) for index in range(clusters)]
-    evaluation = _evaluation(run)
+    evaluation = measured.evaluation(run)
+    rows = measured.rows_of(evaluation)
     used = record.get("strategy") or run.config.sample.strategy
     page = template("report.html.j2").render(
         name=run.config.name,
         widest=max(shares + made),
         grid=embedded(samples / "grid.png"),
         marked=any(max(row) < 1 for row in record["shares"]),
+        columns=columns_of(record),
         has_router=run.router.done,
         numbers=_numbers(run),
         experts=[
@@ -54,10 +57,13 @@ def write_report(run: Run, samples: Path) -> Path:
         ],
         curves=_loss_curves(run),
         posterior=_posterior(run) if run.router.done and clusters > 1 and _samples_are_here(run) else [],
-        strategies=_strategies(run, evaluation, used),
-        distance=_distance_name(evaluation),
-        measured=_measured(evaluation),
-        by_time=_by_time(run),
+        share_of=share_of,
+        strategies=measured.strategies(run, rows, used),
+        distance=measured.distance_name(rows),
+        measured=measured.numbers(rows),
+        shares=measured.shares(rows, contents.class_names),
+        by_time=measured.by_time(evaluation),
+        understood=understood(run),
         facts=_facts(run, used),
         num=len(makers),
         recipe=_recipe(run),
@@ -79,6 +85,38 @@ def template(name: str) -> jinja2.Template:
 def colour(index: int) -> str:
     """The colour of an expert."""
     return PALETTE[index % len(PALETTE)]
+
+
+def columns_of(record: Mapping[str, Any], widest: int = 16) -> list[str]:
+    """What the columns of the grid were asked to be, where few things were asked for in turn."""
+    asked: list[str] = record.get("class") or record.get("prompt") or []
+    names = list(dict.fromkeys(asked))
+    return names if 1 < len(names) <= widest and len(names) < len(asked) else []
+
+
+def understood(run: Run) -> list[tuple[str, str]]:
+    """What `prepare` took the source for, as far as its record tells."""
+    if not run.data.done:
+        return []
+    contents = run.data.contents
+    shape = " x ".join(str(size) for size in contents.shape)
+    names = contents.class_names
+    return [
+        ("samples", f"{contents.rows:,}, {contents.kind}, {shape} (channels, then the grid)"),
+        ("classes", f"{len(names):,}: {_few(names)}" if names else "none"),
+        ("captions", "read by a text encoder" if contents.text else "not used"),
+        ("equal to another", f"{contents.duplicates:,}"),
+        ("skipped", _skipped(contents)),
+    ]
+
+
+def _few(names: Sequence[str], most: int = 12) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def _skipped(contents: DataContents) -> str:
+    reasons = [f"{item['name']}: {item['reason']}" for item in contents.skipped_examples[:3]]
+    return "; ".join([f"{contents.skipped:,}", *reasons])
 
 
 def _gallery(run: Run, index: int) -> Path:
@@ -161,99 +199,22 @@ def _posterior(run: Run) -> list[str]:
     return [drawn(by_cluster), drawn(overall)]
 
 
-def _evaluation(run: Run) -> dict[str, Any]:
-    path = run.path / "evaluation" / EVALUATION
-    return dict(read_json(path)["strategies"]) if path.is_file() else {}
+def expected_shares(contents: PartitionContents, record: Mapping[str, Any]) -> tuple[list[float], str]:
+    """Each cluster's share of what should have been made, and of what that is the share.
 
-
-def _first_space(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    return next(iter(row["features"].values()))
-
-
-def _distance_name(evaluation: Mapping[str, Any]) -> str | None:
-    return next((_first_space(row)["distance"] for row in evaluation.values()), None)
-
-
-def _strategies(run: Run, evaluation: Mapping[str, Any], used: str) -> list[dict[str, Any]]:
-    """What each strategy costs, and how near the data its samples are where that was measured."""
-    costs = strategy_costs(run.config, run.partition.contents.facts())
-    distances = {
-        row["strategy"]: f"{_first_space(row)['frechet']['value']:.2f}" for row in evaluation.values()
-    }
-    base = costs["ancestral"]["flops"]
-    return [
-        {
-            "name": name,
-            "used": name == used and len(costs) > 1,
-            "once": f"{cost['flops']:.3g}",
-            "whole": f"{cost['flops_per_sample']:.3g}",
-            "times": f"{cost['flops'] / base:.2f}",
-            "distance": distances.get(name, ""),
-        }
-        for name, cost in costs.items()
+    Samples that were asked to be of certain classes, each as often, are not spread as the data are: what is
+    expected of a cluster is its share of each class, over the classes that were asked for.
+    """
+    sizes, counts, asked = contents.sizes, contents.labels, record.get("class")
+    names = list(contents.class_names)
+    if not counts or not asked or any(name not in names for name in asked):
+        return [size / sum(sizes) for size in sizes], "of the data"
+    whole = [sum(row[index] for row in counts) for index in range(len(names))]
+    wanted = [names.index(name) for name in asked]
+    shares = [
+        sum(row[index] / whole[index] for index in wanted if whole[index]) / len(wanted) for row in counts
     ]
-
-
-MEASURED = {"kernel": "kernel distance", "precision": "precision", "recall": "recall"}
-
-
-def _measured(evaluation: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The table of what was measured: a row for each number, a column for each strategy, and the floor."""
-    rows: dict[str, dict[str, Any]] = {}
-    for column, found in enumerate(evaluation.values()):
-        for what, number, floor in _numbers_of(found):
-            row = rows.setdefault(
-                what, {"what": what, "floor": _short(floor), "cells": [None] * len(evaluation)}
-            )
-            row["cells"][column] = {"value": _short(number["value"]), "interval": _interval(number)}
-    if not rows:
-        return None
-    first = next(iter(evaluation.values()))
-    titles = [found["strategy"] for found in evaluation.values()]
-    return {"strategies": titles, "rows": list(rows.values()), "num": first["copies"]["num"]}
-
-
-def _numbers_of(found: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], float | None]]:
-    """Every number of a strategy with its floor."""
-    for space in found["features"].values():
-        for key, what in {"frechet": space["distance"], **MEASURED}.items():
-            yield what, space[key], space["floor"][key]
-    for key in ("clusters", "classes"):
-        if key in found:
-            yield f"divergence of {key} (bits)", found[key]["divergence"], found[key].get("floor")
-    yield "share of training samples copied", found["copies"], found["copies"]["floor"]
-    if "disagreement" in found:
-        yield "disagreement of active experts", found["disagreement"], None
-    if "monolith" in found:
-        alike = found["monolith"]
-        yield "likeness to the monolith", alike["matched"], alike["strangers"]["value"]
-
-
-def _short(number: float | None) -> str:
-    return "" if number is None else f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
-
-
-def _interval(number: Mapping[str, Any]) -> str:
-    return "" if number["low"] is None else f"{_short(number['low'])} to {_short(number['high'])}"
-
-
-BY_TIME = ("accuracy", "calibration", "entropy", "own", "others", "full", "top-1", "disagreement")
-
-
-def _by_time(run: Run) -> dict[str, Any] | None:
-    """Router and experts by time as they were measured, each number with half its interval."""
-    path = run.path / "evaluation" / EVALUATION
-    found = read_json(path).get("routing") if path.is_file() else None
-    if found is None:
-        return None
-    body = [[f"{row['t']:.2f}", *(_with_half(row, name) for name in BY_TIME)] for row in found["times"]]
-    return {"head": ("t", *BY_TIME), "body": body, "num": found["num"]}
-
-
-def _with_half(row: Mapping[str, Any], name: str) -> str:
-    between = row.get("intervals", {}).get(name)
-    half = "" if between is None else f" ± {(between[1] - between[0]) / 2:.3f}"
-    return f"{row[name]:.3f}{half}"
+    return shares, "of what was asked for"
 
 
 def _numbers(run: Run) -> list[tuple[str, str]]:

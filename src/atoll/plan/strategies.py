@@ -1,6 +1,6 @@
 """What each way of sampling costs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atoll.config import RunConfig
@@ -24,7 +24,9 @@ def strategy_flops(name: str, expert: float, router: float, clusters: int) -> fl
     return experts * expert + (0.0 if alone else router)
 
 
-def strategy_costs(config: RunConfig, found: Mapping[str, Any] | None = None) -> dict[str, dict[str, float]]:
+def strategy_costs(
+    config: RunConfig, found: Mapping[str, Any] | None = None, names: Sequence[str] = STRATEGIES
+) -> dict[str, dict[str, float]]:
     """What each strategy costs: FLOPs of one velocity, and of one whole sample as [sample] asks for it."""
     about, clusters = about_data(config, found or {}), config.partition.clusters
     expert = sum(
@@ -38,7 +40,7 @@ def strategy_costs(config: RunConfig, found: Mapping[str, Any] | None = None) ->
         how.guided[1] - how.guided[0] if how.guidance > 1 and config.condition.kind != "none" else 0
     )
     table = {}
-    for name in STRATEGIES if clusters > 1 else ("ancestral",):
+    for name in names if clusters > 1 else ("ancestral",):
         once = strategy_flops(name, expert, router, clusters)
         routed = once - strategy_flops(name, expert, 0.0, clusters)
         table[name] = {"flops": once, "flops_per_sample": asked * (guided * (once - routed) + routed)}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import CorruptError, RunError
+from atoll.runs import repair
 
 LONGEST = 200
 """Characters of a file's name in a record, with its folders."""
@@ -72,7 +73,7 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise RunError(f"{path} is missing; run the stage that writes it, or `atoll run`, first") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-        raise CorruptError(f"{path} is damaged; delete its folder and run the same command again") from None
+        raise CorruptError(f"{path} is damaged; {repair.advice(path.parent)}") from None
 
 
 def append_line(path: Path, value: Mapping[str, Any]) -> None:

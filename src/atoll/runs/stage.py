@@ -8,6 +8,7 @@ from typing import Any, Generic
 from typing_extensions import TypeVar
 
 from atoll.errors import CorruptError, RunError, StaleError
+from atoll.runs import repair
 from atoll.runs.files import file_digest, read_json, write_json
 from atoll.runs.records import Contents, StageRecord, StartedRecord, parse_record, parse_started
 
@@ -48,7 +49,7 @@ class Stage(Generic[ContentsT_co]):
     def record(self) -> StageRecord:
         """The whole of `done.json`."""
         if not self.done:
-            raise RunError(f"{self.path} is not finished; run `atoll run` on its recipe first")
+            raise RunError(f"{self.path} is not finished; {repair.unfinished(self.path)}")
         return parse_record(read_json(self.path / DONE), str(self.path / DONE))
 
     @property
@@ -110,11 +111,9 @@ class Stage(Generic[ContentsT_co]):
         path = self.path / name
         expected = self.record.files.get(name)
         if not path.is_file():
-            raise CorruptError(f"{path} is missing; delete {self.path} and run the same command again")
+            raise CorruptError(f"{path} is missing; {repair.advice(self.path)}")
         if expected != file_digest(path):
-            raise CorruptError(
-                f"{path} is damaged (sha256 differs); delete {self.path} and run the same command again"
-            )
+            raise CorruptError(f"{path} is damaged (sha256 differs); {repair.advice(self.path)}")
         return path
 
     def _what_changed(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

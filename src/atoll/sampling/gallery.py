@@ -12,6 +12,9 @@ from atoll.data.latents import decode_samples
 from atoll.runs.records import SampleFormat
 from atoll.sampling.provenance import PALETTE
 
+GAP = 4
+"""Pixels between the pictures of a grid."""
+
 
 def to_pixels(x_0: torch.Tensor, contents: SampleFormat) -> NDArray[np.uint8]:
     """A picture (n, height, width, channels) of each sample; latents go through their autoencoder."""
@@ -38,7 +41,7 @@ def grid(pixels: NDArray[np.uint8], experts: Sequence[int] | None = None, column
     count, height, width, _ = pixels.shape
     columns = columns or max(1, round(count**0.5))
     zoom = max(1, round(56 / max(height, width)))
-    mark, gap = (3, 4) if experts is not None else (0, 2)
+    mark, gap = (3, GAP) if experts is not None else (0, 2)
     cell_w, cell_h = width * zoom + gap, height * zoom + gap + mark
     sheet = Image.new("RGB", (columns * cell_w + gap, -(-count // columns) * cell_h + gap), "white")
     for index, values in enumerate(pixels):

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
-from atoll.config import STRATEGIES, SampleConfig
+from atoll.config import NAMED, STRATEGIES, STRATEGY, SampleConfig, did_you_mean, explain
 from atoll.errors import ConfigError
 from atoll.flow import mixture
 from atoll.models.conditions import Condition, TextCondition
@@ -126,16 +127,18 @@ def settings(defaults: SampleConfig, **changes: Any) -> SampleConfig:
     said = {key: value for key, value in changes.items() if value is not None}
     unknown = said.keys() - SampleConfig.model_fields.keys()
     if unknown:
-        raise ConfigError(f"unknown sampling setting {', '.join(sorted(unknown))}")
+        first = min(unknown)
+        near = did_you_mean(first, SampleConfig.model_fields)
+        raise ConfigError(f"unknown sampling setting {first}; {near}see [sample] in docs/reference.md")
     try:
         return SampleConfig.model_validate({**defaults.model_dump(), **said})
-    except ValueError as error:
+    except ValidationError as error:
         raise ConfigError(_first_problem(error)) from None
 
 
-def _first_problem(error: ValueError) -> str:
-    problem = error.errors()[0]  # type: ignore[attr-defined]
-    name, value = problem["loc"][0], problem["input"]
-    if name == "strategy":
-        return f"unknown strategy {value!r}; use {STRATEGIES}"
-    return f"{name} = {value!r}: {problem['msg'].lower()}"
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    if problem["loc"] == ("strategy",):
+        near = did_you_mean(problem["input"], NAMED[STRATEGY])
+        return f"unknown strategy {problem['input']!r}; {near}use {STRATEGIES}"
+    return explain(error, SampleConfig)

@@ -18,9 +18,9 @@ from PIL.PngImagePlugin import PngInfo
 from atoll.errors import AtollError
 from atoll.runs import DONE, read_json, replacing, write_json
 from atoll.runs.records import SampleFormat
-from atoll.sampling import provenance
+from atoll.sampling import provenance, titles
 from atoll.sampling.arrays import ArrayFile, free_bytes
-from atoll.sampling.gallery import grid, picture, picture_name, to_pixels
+from atoll.sampling.gallery import GAP, grid, picture, picture_name, to_pixels
 from atoll.sampling.provenance import Provenance
 from atoll.sampling.request import Request
 from atoll.sampling.samples import Samples
@@ -189,13 +189,18 @@ class Writer:
         experts = [_leader(self._shares[index]) for index in order]
         with replacing(self.out / GRID) as beside:
             pixels = np.stack([self._pixels[index] for index in order])
-            grid(pixels, experts, self._columns()).save(beside, format="PNG")
+            sheet = grid(pixels, experts, self._columns())
+            titles.headed(sheet, self._titles(), GAP).save(beside, format="PNG")
         return self.out / GRID
 
     def _columns(self) -> int:
         """A column for each thing that was asked for, if they are few and come in turn; else about square."""
         different = len(set(self.request.words))
         return different if 1 < different <= WIDEST and different < self.request.num else 0
+
+    def _titles(self) -> list[str]:
+        """What each column was asked to be, where columns mean something."""
+        return [next(iter(self.request.asked(index).values())) for index in range(self._columns())]
 
     def _write_provenance(self) -> Path:
         """Who made what, as numbers and as a picture; the path of the numbers."""
