@@ -14,7 +14,7 @@ from atoll.errors import CheckpointError
 from atoll.models import convert
 from atoll.models.checkpoint import Blueprint
 from atoll.models.conditions import TextCondition
-from atoll.models.convert import Facts
+from atoll.models.foreign import Facts, Foreign, detect
 
 WIDTH, DEPTH, HEADS = 48, 2, 4
 
@@ -141,13 +141,6 @@ def test_a_learned_position_table_travels_with_the_weights(tmp_path):
     )
 
 
-@pytest.mark.parametrize("prefix", ["module.", "ema.model.", "_orig_mod."])
-def test_names_with_a_wrapper_before_them(tmp_path, prefix):
-    save_file({prefix + k: v for k, v in dit_weights().items()}, tmp_path / "a.safetensors")
-    tensors, _ = convert.convert(tmp_path / "a.safetensors", None, Facts(heads=HEADS))
-    assert torch.equal(tensors["head.bias"][:4], dit_weights()["final_layer.linear.bias"][:4])
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -173,20 +166,6 @@ def test_what_does_not_fit_is_named(tmp_path, change, said):
 def test_heads_cannot_be_guessed_for_an_unknown_width(dit):
     with pytest.raises(CheckpointError, match="--set heads"):
         convert.convert(dit, None, Facts())
-
-
-@pytest.mark.parametrize("name", ["nothing.safetensors", "DiT-XL-2.pt"])
-def test_other_files_are_refused(tmp_path, name):
-    if name.endswith(".pt"):
-        (tmp_path / name).write_bytes(b"\x80\x02")
-    with pytest.raises(CheckpointError, match=name):
-        convert.convert(tmp_path / name, None, Facts())
-
-
-def test_a_damaged_file_is_named(dit):
-    dit.write_bytes(dit.read_bytes()[:200])
-    with pytest.raises(CheckpointError, match=r"dit\.safetensors cannot be read"):
-        convert.convert(dit, None, Facts(heads=HEADS))
 
 
 MAPPING = """
@@ -350,9 +329,9 @@ def test_there_and_back(layout, tmp_path):
     )
     tensors = dict(awake(blueprint.build()).state_dict())
     theirs = convert.to_layout(tensors, blueprint, layout)
-    foreign = convert.Foreign(tmp_path, theirs, {})
+    foreign = Foreign(tmp_path, theirs, {})
     again = convert.rename(foreign, convert.LAYOUTS[layout], blueprint)
     assert again.keys() == tensors.keys() - {"trunk.text.null"}
     assert all(torch.equal(again[name], tensors[name]) for name in again)
     if not text:
-        assert convert.detect(foreign) == layout
+        assert detect(foreign) == layout

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from atoll.config import NetworkConfig
 from atoll.errors import CheckpointError, ConfigError
-from atoll.models import checkpoint, convert
+from atoll.models import checkpoint, convert, foreign
 from atoll.models.checkpoint import Blueprint
 from atoll.runs import Stage, digest, file_digest, replacing, write_json
 from atoll.runs.records import ImportedContents
@@ -42,7 +42,7 @@ def bring_in(
     return stage
 
 
-def read_facts(settings: Iterable[str]) -> convert.Facts:
+def read_facts(settings: Iterable[str]) -> foreign.Facts:
     """What is said with --set of a checkpoint."""
     tree: dict[str, Any] = {}
     for setting in settings:
@@ -54,10 +54,10 @@ def read_facts(settings: Iterable[str]) -> convert.Facts:
         except tomllib.TOMLDecodeError:
             tree[key.strip()] = text.strip()
     try:
-        return convert.Facts.model_validate(tree)
+        return foreign.Facts.model_validate(tree)
     except ValidationError as error:
         problem = error.errors()[0]
-        known = ", ".join(convert.Facts.model_fields)
+        known = ", ".join(foreign.Facts.model_fields)
         raise ConfigError(f"--set {problem['loc'][0]}: {problem['msg'].lower()} (known: {known})") from None
 
 
