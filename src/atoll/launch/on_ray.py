@@ -23,6 +23,7 @@ from atoll.storage.mirror import Mirror
 
 logger = logging.getLogger(__name__)
 
+POLL_SECONDS = 0.2
 METRICS_SECONDS = 5.0
 """Between two looks at the metrics of a job elsewhere."""
 
@@ -163,11 +164,12 @@ def work(spec: JobSpec, name: str, count: int) -> tuple[int, str]:
         # What dies with its machine cannot upload anything, so neither does what dies with its worker.
         running = process.start(spec, log=file, variables=threads.variables(count), at_death=signal.SIGKILL)
         try:
-            code = running.wait()
+            while running.poll() is None:  # a request of Ray's does not reach who waits for the system
+                time.sleep(POLL_SECONDS)
         except BaseException:  # cancelled: the job saves, then we go
             running.terminate()
             running.wait()
             raise
-    if code == EXIT_RUN_AGAIN:
+    if running.returncode == EXIT_RUN_AGAIN:
         raise RunAgain(name)
-    return code, last_line(log)
+    return running.returncode, last_line(log)
