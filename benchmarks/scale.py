@@ -172,7 +172,10 @@ def sleepers(folder: Path, options: argparse.Namespace) -> Run:
     tree = {
         "name": "asleep",
         "partition": {"clusters": options.experts},
-        "expert": {"steps": max(1, round(options.seconds / _asleep.STEP_SECONDS))},
+        "expert": {
+            **{"width": 16, "depth": 1, "heads": 2, "batch": 1},  # Ray keeps the memory that the plan counts
+            "steps": max(1, round(options.seconds / _asleep.STEP_SECONDS)),
+        },
         "launch": {
             **{"store": str(folder / "store"), "lease": options.lease, "retries": 1000},
             **{"gpus": 0.0, "threads": 1},
