@@ -1,6 +1,5 @@
 """Everything comes to rest once, the same whatever happens on the way, or stops with one line."""
 
-import contextlib
 import errno
 import json
 import os
@@ -8,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +218,7 @@ def test_two_processes_do_not_write_the_same_stage(make_run: MakeRun, npz: Any) 
 
 
 KILLED = """
-import os, sys, time
+import os, sys
 from pathlib import Path
 from atoll.config import validate
 from atoll.data.encode import prepare
@@ -228,13 +226,25 @@ from atoll.runs import Run, read_json
 
 config = validate(read_json(Path(sys.argv[1])), "test")
 print("ready", flush=True)
-for line in sys.stdin:  # a folder each; a child of ours works there until it is done or killed
+for line in sys.stdin:  # a folder, and before or after which file put in place its child is killed; 0: never
+    folder, number, after = line.rsplit(None, 2)
     child = os.fork()
     if child == 0:
         os.close(0)
-        prepare(Run(Path(line.strip()), config))
+        place, placed = Path.replace, []
+
+        def replace(path, target):
+            placed.append(target)
+            last = len(placed) == int(number)
+            if last and after == "0":
+                os.kill(os.getpid(), 9)
+            place(path, target)
+            if last:
+                os.kill(os.getpid(), 9)
+
+        Path.replace = replace
+        prepare(Run(Path(folder), config))
         os._exit(0)
-    print(child, flush=True)
     print(os.waitpid(child, 0)[1], flush=True)
 """
 
@@ -260,24 +270,17 @@ def test_killed_ten_times_the_files_are_the_same(tmp_path: Path, make_run: MakeR
     with server, server.stdin, server.stdout:
         assert server.stdout.readline() == "ready\n"
 
-        def work(path: Path, kill_after: float | None) -> bool:
+        def work(path: Path, kill_at: int = 0, after: bool = False) -> bool:
             """Prepare in a process of its own; whether it was killed."""
-            print(path, file=server.stdin, flush=True)
-            child = int(server.stdout.readline())
-            if kill_after is not None:
-                time.sleep(kill_after)
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
+            print(path, kill_at, int(after), file=server.stdin, flush=True)
             return int(server.stdout.readline()) == signal.SIGKILL
 
         whole = tmp_path / "whole"
-        started = time.perf_counter()
-        assert not work(whole, None)
-        duration = time.perf_counter() - started
+        assert not work(whole)
         chance = random.Random(0)
-        killed = sum(work(tmp_path / "killed", chance.uniform(0, duration / 8)) for _ in range(10))
-        assert killed >= 5
-        assert not work(tmp_path / "killed", None)
+        for _ in range(10):
+            assert work(tmp_path / "killed", chance.randint(1, 6), chance.random() < 0.5)
+        assert not work(tmp_path / "killed")
     assert contents_of(tmp_path / "killed" / "data") == contents_of(whole / "data")
 
 
