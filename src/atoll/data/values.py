@@ -29,6 +29,13 @@ def to_values(x: Tensor, contents: SampleFormat) -> Tensor:
     return x.detach().to(torch.float32) * std + mean
 
 
+def in_pixels(stored: Tensor, span: tuple[float, float]) -> Tensor:
+    """Pictures at rest in the unit of 8 bits, without rounding: black is 0 and white 255."""
+    if stored.dtype == torch.uint8 and tuple(span) == (0, 255):
+        return stored
+    return (stored.to(torch.float32) - span[0]) * (255 / (span[1] - span[0]))
+
+
 def to_pixels(x: Tensor, contents: SampleFormat) -> NDArray[np.uint8]:
     """A picture (n, height, width, channels) of each sample, for people.
 
@@ -36,6 +43,8 @@ def to_pixels(x: Tensor, contents: SampleFormat) -> NDArray[np.uint8]:
     path in the plane if it has two channels; latents are shown by the linear preview fitted to them.
     """
     values = to_values(x, contents).cpu()
+    if contents.kind == "image":
+        values = (x.detach().to("cpu", torch.float32) + 1) * 127.5  # whatever the unit at rest
     if contents.kind == "series":
         return np.stack([draw_series(sample.numpy()) for sample in values])
     if contents.kind == "video" and contents.dtype != "uint8":
