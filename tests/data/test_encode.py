@@ -16,8 +16,7 @@ import pytest
 from PIL import Image
 
 from atoll.data import encode, identity
-from atoll.data.encode import prepare, statistics
-from atoll.data.parts import Facts
+from atoll.data.encode import prepare
 from atoll.data.sources import open_source
 from atoll.errors import DataError, RunError, StaleError
 from atoll.runs import digest
@@ -62,7 +61,7 @@ def test_pieces_written_anywhere_in_any_order_make_the_same_stage(tmp_path: Path
     prepare(here)
     source = open_source(there.config.data)
     encode.begin(there, source)
-    encoder = encode.Encoder(there.config.encode, source.kind)
+    encoder = encode.Encoder(there.config.encode, source.kind, source.span)
     for piece in (2, 0, 2, 1):
         encode.write_piece(source, piece, 4, encoder, there.data)
     written = {path: path.stat().st_mtime_ns for path in there.data.path.glob("part-*")}
@@ -178,11 +177,6 @@ def test_series_are_standardised_by_stored_statistics(tmp_path: Path, make_run: 
     assert (contents.kind, contents.shape, contents.dtype) == ("series", (2, 30), "float32")
     assert contents.mean == pytest.approx(series.mean(axis=(0, 2)), rel=1e-6)
     assert contents.std == pytest.approx(series.std(axis=(0, 2)), rel=1e-5)
-
-
-def test_a_constant_channel_is_left_unscaled() -> None:
-    facts = Facts(sums=[30.0], squares=[90.0], values_per_channel=10)
-    assert statistics([facts], 1) == ([3.0], [1.0])
 
 
 def test_a_full_disk_is_told_and_what_is_whole_is_kept(

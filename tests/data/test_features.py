@@ -123,8 +123,8 @@ def test_grey_becomes_colour_and_video_its_middle_frame() -> None:
     assert colour_frames(video).unique().tolist() == [2]
 
 
-def test_models_see_pixels_only() -> None:
-    with pytest.raises(DataError, match="needs pixels as uint8"):
+def test_models_see_no_video_of_floats() -> None:
+    with pytest.raises(DataError, match="needs video as uint8"):
         colour_frames(torch.zeros(1, 3, 2, 8, 8))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from atoll.data.encode import prepare
-from atoll.data.parts import Encoded, Facts, Parts, PartWriter, features_path, read_facts
+from atoll.data.parts import Encoded, Facts, Parts, PartWriter, features_path, read_facts, remove_partial
 from atoll.data.samples import Sample, Skipped
 from atoll.errors import CorruptError
 from tests.data.conftest import MakeRun, pixels
@@ -67,3 +67,11 @@ def test_a_damaged_part_is_told(tmp_path: Path, make_run: MakeRun) -> None:
     (run.data.path / "part-00000-000.parquet").write_bytes(b"PAR1")
     with pytest.raises(CorruptError, match="is damaged; delete"):
         read_facts(run.data.path / "part-00000-000.parquet")
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".ids-x.partial").mkdir()
+    for name in (".ids-x.partial/00000", ".part.7-ab.partial", "part.parquet"):
+        (tmp_path / name).write_text("")
+    remove_partial(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["part.parquet"]

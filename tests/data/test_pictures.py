@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from atoll.data import pictures
-from atoll.data.pictures import PictureError, decode
+from atoll.data.pictures import PictureError
 from tests.data.conftest import encoded, picture
 
 LIMIT = 1_000_000
 
 
-@pytest.mark.parametrize("form", ["PNG", "WEBP", "JPEG"])
+def decode(raw: bytes, size: int | None, channels: int | None, limit: int) -> pictures.Pixels:
+    return pictures.pixels(pictures.open_picture(raw, limit), size, channels)
+
+
+@pytest.mark.parametrize("form", ["PNG", "WEBP", "JPEG", "GIF", "BMP", "TIFF"])
 def test_bytes_become_channels_first_pixels(form: str) -> None:
     values = decode(encoded(picture(100, (6, 4)), form), None, None, LIMIT)
     assert values.shape == (3, 4, 6)
@@ -39,9 +43,8 @@ def test_grey_and_colour_as_asked() -> None:
         (Image.new("RGBA", (4, 4), (0, 0, 0, 51)), [204, 204, 204]),  # a fifth of black on white
         (Image.new("LA", (4, 4), (0, 0)), [255]),
         (Image.new("1", (4, 4), 1), [255]),
-        (Image.fromarray(np.full((4, 4), 0x8080, np.uint16)), [0x80]),
     ],
-    ids=["transparent", "a fifth", "grey and alpha", "one bit", "16 bits"],
+    ids=["transparent", "a fifth", "grey and alpha", "one bit"],
 )
 def test_every_mode_ends_on_white_in_8_bits(image: Image.Image, expected: list[int]) -> None:
     assert decode(encoded(image), None, None, LIMIT)[:, 0, 0].tolist() == expected
@@ -93,7 +96,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(side: int) -> None:
         decode(bomb(side), None, None, LIMIT)
 
 
-@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"])
 def test_a_truncated_picture_is_refused(form: str) -> None:
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8))
     whole = encoded(noise, form)
@@ -110,7 +113,7 @@ def test_no_bytes_raise_anything_else(noise: bytes, at: int) -> None:
 
 def test_other_formats_are_not_opened() -> None:
     with pytest.raises(PictureError, match="not a readable picture"):
-        decode(encoded(picture(1), "TIFF"), None, None, LIMIT)
+        decode(encoded(picture(1), "PPM"), None, None, LIMIT)
 
 
 def test_a_sheet_shows_every_tile_in_its_place() -> None:

@@ -2,13 +2,14 @@
 
 import errno
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from atoll.data import reading
-from atoll.data.reading import Stream, patiently, read_bytes
+from atoll.data.reading import Stream, patiently, read_bytes, resumed
 from atoll.errors import DataError
 
 
@@ -49,6 +50,32 @@ def test_other_errors_are_not_tried_again(waits: list[float]) -> None:
     with pytest.raises(PermissionError):
         patiently(failing(1, errno.EACCES), "x")
     assert not waits
+
+
+def test_items_go_on_where_they_broke_off(waits: list[float]) -> None:
+    starts: list[int] = []
+
+    def read(start: int) -> Iterator[int]:
+        starts.append(start)
+        for number in range(start, 10):
+            if number in (3, 7) and starts.count(number) == 0:
+                raise OSError(errno.EIO, "no luck")
+            yield number
+
+    assert list(resumed(read, 1, "x")) == list(range(1, 10))
+    assert starts == [1, 3, 7]
+    assert waits == [reading.WAITS[0]] * 2
+
+    def broken(start: int) -> Iterator[int]:
+        yield start
+        raise OSError(errno.EIO, "no luck")
+
+    with pytest.raises(DataError, match="4 tries"):
+        list(resumed(lambda start: broken(start) if start == 0 else fail(), 0, "x"))
+
+
+def fail() -> Iterator[int]:
+    raise OSError(errno.EIO, "no luck")
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -1,21 +1,17 @@
 """Each way of deciding gives every sample a cluster, the same wherever the sample appears."""
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atoll.config import PartitionConfig
 from atoll.data.encode import prepare
-from atoll.data.partition import make_rule
 from atoll.data.parts import Parts
-from atoll.data.rules import FeatureRule, LabelRule, RandomRule, View, draw, lottery, read_assignment
+from atoll.data.rules import FeatureRule, LabelRule, RandomRule, View, draw, lottery
 from atoll.errors import DataError
 from tests.data.conftest import MakeRun, pixels
 
@@ -120,48 +116,3 @@ def test_features_give_every_sample_a_cluster_and_every_cluster_a_sample(data: s
     else:
         assert np.bincount(found, minlength=clusters).min() > 0
         assert len(found) == len(features)
-
-
-@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet by id", "parquet by hex"])
-def test_an_assignment_from_elsewhere(parts: Parts, tmp_path: Path, form: str) -> None:
-    names = [name for part in parts.names for name in View(parts, part).names]
-    ids = [bytes(raw) for part in parts.names for raw in parts.ids(part)]
-    cluster = [int(identity[0]) % 3 for identity in ids]
-    path = tmp_path / f"said.{form.split()[0]}"
-    if form == "csv":
-        path.write_text("name,cluster\n" + "".join(f"{a},{b}\n" for a, b in zip(names, cluster, strict=True)))
-    elif form == "jsonl":
-        path.write_text(
-            "".join(f'{{"name": "{a}", "cluster": {b}}}\n' for a, b in zip(names, cluster, strict=True))
-        )
-    else:
-        keys = ids if form.endswith("by id") else [identity.hex() for identity in ids]
-        pq.write_table(pa.table({"id": keys, "cluster": cluster}), path)
-    rule = make_rule(parts, PartitionConfig(clusters=3, method="file", file=str(path)), seed=0)
-    found = np.concatenate([rule.assign(View(parts, part)).cluster for part in parts.names])
-    assert found.tolist() == cluster
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (
-            "name,group\nset.npz[0],1\n",
-            "give a .csv, .jsonl or .parquet with columns 'cluster' and 'name' or 'id'",
-        ),
-        ("name,cluster\nset.npz[0],first\n", "cannot be read"),
-        ("name,cluster\nset.npz[0],9\n", r"puts set.npz\[0\] in cluster 9; give clusters from 0 to 1"),
-        ("name,cluster\nset.npz[0],0\n", r"does not say which cluster set.npz\[1\] belongs to"),
-    ],
-)
-def test_a_wrong_assignment_is_told(parts: Parts, tmp_path: Path, text: str, problem: str) -> None:
-    (tmp_path / "said.csv").write_text(text)
-    config = PartitionConfig(clusters=2, method="file", file=str(tmp_path / "said.csv"))
-    with pytest.raises(DataError, match=problem) as caught:
-        make_rule(parts, config, seed=0).assign(View(parts, parts.names[0]))
-    assert "\n" not in str(caught.value)
-
-
-def test_an_assignment_knows_ids_from_names(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("id,cluster\nff00,1\n")
-    assert read_assignment(tmp_path / "a.csv") == (True, {"ff00": 1})

@@ -7,7 +7,8 @@ import pytest
 
 from atoll.config import DataConfig
 from atoll.data.pictures import PictureError
-from atoll.data.samples import Sample, Shaper, choose_field, label_text
+from atoll.data.samples import Sample, choose_field, label_text
+from atoll.data.shaping import Shaper
 from atoll.errors import DataError
 from tests.data.conftest import encoded, picture
 
@@ -39,30 +40,30 @@ def shaper(example: Any, **settings: Any) -> Shaper:
 def test_kind_and_shape(
     shape: tuple[int, ...], dtype: Any, settings: dict[str, Any], kind: str, expected: tuple[int, ...]
 ) -> None:
-    array = np.arange(np.prod(shape), dtype=np.int64).reshape(shape).astype(dtype)
+    array = (np.arange(np.prod(shape), dtype=np.int64).reshape(shape) - 2).astype(dtype)
     made = shaper(array, **settings)
     assert made.kind == kind
-    values = made.values(array)
+    values = made(array).values
     assert values.shape == expected
     assert values.dtype == dtype
 
 
 def test_channels_last_moves_and_does_not_reshape() -> None:
     path = np.stack([np.arange(5.0), 10 + np.arange(5.0)], axis=1)
-    values = shaper(path, layout="last").values(path)
+    values = shaper(path, layout="last")(path).values
     np.testing.assert_array_equal(values, [[0, 1, 2, 3, 4], [10, 11, 12, 13, 14]])
 
 
 def test_the_first_usable_example_decides_on_colour() -> None:
     examples = [lambda: b"broken", lambda: encoded(picture(5, mode="L"))]
     made = Shaper(DataConfig(), examples, "set")
-    assert made.values(encoded(picture(5))).shape == (1, 8, 8)
+    assert made(encoded(picture(5))).values.shape == (1, 8, 8)
 
 
 def test_values_that_are_not_finite_are_refused() -> None:
     array = np.array([[1.0, np.nan]])
     with pytest.raises(PictureError, match="not finite"):
-        shaper(np.zeros((1, 2))).values(array)
+        shaper(np.zeros((1, 2)))(array)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_values_that_are_not_finite_are_refused() -> None:
         (np.zeros((2, 9)), {"size": 8}, "data.size and data.channels are for pictures"),
         (np.zeros((2, 2, 2, 2, 2)), {}, "no known kind"),
         (np.array(["a"]), {}, "give numbers"),
-        (b"png", {"kind": "series"}, "holds pictures, not data.kind 'series'"),
+        (encoded(picture(1)), {"kind": "series"}, "holds pictures, not data.kind 'series'"),
     ],
 )
 def test_what_does_not_fit_is_told(example: Any, settings: dict[str, Any], problem: str) -> None:

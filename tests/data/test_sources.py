@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from atoll.config import DataConfig
+from atoll.data.arrays import read_idx
 from atoll.data.identity import identity_of_files
 from atoll.data.samples import Sample, Skipped, Source
-from atoll.data.sources import open_source, read_idx
+from atoll.data.sources import open_source
 from atoll.errors import DataError
 from tests.data.conftest import SHARED, encoded, needs, picture, pixels
 
@@ -204,7 +205,10 @@ def test_runs_inside_the_source_are_no_samples(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda p: p / "fashon-5k", "neither an embedded set .* nor an existing path; correct the name"),
+        (
+            lambda p: p / "fashon-5k",
+            "neither an embedded set .* nor an existing path; did you mean 'fashion-5k'",
+        ),
         (lambda p: p, "holds nothing of a known kind"),
         (lambda p: _write(p / "a.npz", b"junk"), "cannot be read"),
         (
@@ -245,7 +249,7 @@ def test_an_idx_file_that_ends_early_is_told(tmp_path: Path) -> None:
     write_idx(tmp_path / "x-idx3-ubyte", pixels(2, channels=1)[..., 0])
     raw = (tmp_path / "x-idx3-ubyte").read_bytes()
     (tmp_path / "x-idx3-ubyte").write_bytes(raw[:-1])
-    with pytest.raises(DataError, match="it ends after 127 of 128 bytes"):
+    with pytest.raises(DataError, match="it has 127 bytes of values where its header says 128"):
         read_idx(tmp_path / "x-idx3-ubyte")
 
 

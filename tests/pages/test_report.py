@@ -46,6 +46,8 @@ def test_it_says_what_happened(page, finished):
     assert "velocity loss" in page
     assert "cross-entropy" in page
     assert "source = &#34;fashion-5k&#34;" in page
+    assert "5,000 pictures of 1 x 28 x 28, uint8 · " in page
+    assert "duplicates: none" in page
 
 
 def test_it_says_what_strategies_cost(page, finished):

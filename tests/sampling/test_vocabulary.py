@@ -33,6 +33,20 @@ def test_a_name_that_looks_like_a_number_is_a_name():
     assert Vocabulary(("7", "3")).labels("3", "class") == [1]
 
 
+def test_numbers_mean_the_same_however_they_are_given():
+    """As in a source with labels 1 to 10: the class named 3 is the third, typed or given."""
+    names = tuple(str(number) for number in range(1, 11))
+    for asked in ("3", 3):
+        assert Vocabulary(names).labels(asked, "class") == [2]
+        assert Vocabulary().labels(asked, "class") == [3]
+    for asked in ("0", 0, 11, -1, "-1"):
+        with pytest.raises(ConfigError, match=f"there is no class '{asked}'"):
+            Vocabulary(names).labels(asked, "class")
+    for asked in ("3", 3, -1):
+        with pytest.raises(ConfigError, match="there are boot, shirt, bag"):
+            Vocabulary(NAMES).labels(asked, "class")
+
+
 def test_an_unknown_class_gets_the_nearest_name_or_all():
     with pytest.raises(ConfigError, match="did you mean 'shirt'"):
         Vocabulary(NAMES).labels("shirts", "class")

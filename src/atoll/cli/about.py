@@ -3,7 +3,9 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from atoll.cli.options import AsJson, Overrides, Recipe, app
 from atoll.cli.output import tell
@@ -17,11 +19,33 @@ if TYPE_CHECKING:
 def show(
     recipe: Recipe,
     overrides: Overrides = [],  # noqa: B006
+    data: Annotated[
+        bool, typer.Option("--data", help="What the source is taken for, with a sheet of its samples.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """The run as the program understands it, and nothing else."""
+    if data:
+        _show_data(recipe, overrides, as_json)
+        return
     resolved = _looked_at(recipe, overrides)[0].config.model_dump(mode="json")
     print(json.dumps(resolved, indent=None if as_json else 2))
+
+
+def _show_data(recipe: Path, overrides: Sequence[str], as_json: bool) -> None:
+    """What the source is taken for, without encoding any of it."""
+    from atoll import config
+    from atoll.data import preview, summary
+    from atoll.runs import runs_folder
+
+    resolved = config.load(recipe, overrides)
+    sheet = runs_folder() / resolved.name / "preview.png"
+    contents = preview.preview(resolved, sheet)
+    tell(
+        as_json,
+        {"sheet": str(sheet), **contents.facts()},
+        "\n".join([*summary.sentences(contents), f"Wrote {sheet}"]),
+    )
 
 
 def _looked_at(recipe: Path, overrides: Sequence[str]) -> "tuple[Run, Facts]":

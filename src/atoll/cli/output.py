@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,10 @@ def tell(as_json: bool, facts: dict[str, Any], sentence: str) -> None:
     print(json.dumps(facts) if as_json else sentence)
 
 
-def tell_stage(as_json: bool, stage: Any) -> None:
+def tell_stage(as_json: bool, stage: Any, lines: Sequence[str] = ()) -> None:
     """Where a finished stage is, and what it holds."""
-    tell(as_json, {"folder": str(stage.path), **stage.contents.facts()}, f"Done: {stage.path}")
+    sentence = "\n".join([*lines, f"Done: {stage.path}"])
+    tell(as_json, {"folder": str(stage.path), **stage.contents.facts()}, sentence)
 
 
 Report = Callable[[str, int, int], None]

@@ -1,6 +1,7 @@
 """`atoll run` and one command per stage."""
 
 import contextlib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +28,10 @@ def run(
     from atoll.launch import driver
 
     with _opened(recipe, overrides, source=True) as opened:
+        known = opened.data.done
         driver.drive(opened, on, screen(as_json), start_over=start_over)
+        if not known and not as_json:
+            print("\n".join(_understood(opened)), file=sys.stderr)
         samples, page = opened.stage("samples").contents.facts(), opened.stage("report").path / "report.html"
         facts = {"run": str(opened.path), "report": str(page), **samples}
         tell(as_json, facts, f"Open {page.resolve().as_uri()}")
@@ -125,7 +129,14 @@ def _make(
     with _opened(recipe, overrides, source=command == "prepare") as opened:
         nodes = graph.of_command(opened, command, index)
         driver.make(opened, nodes, screen(as_json), start_over=start_over)
-        tell_stage(as_json, nodes[-1].stage)
+        tell_stage(as_json, nodes[-1].stage, _understood(opened) if command == "prepare" else ())
+
+
+def _understood(run: Any) -> list[str]:
+    """What was understood of the source, in words."""
+    from atoll.data import summary
+
+    return [*summary.sentences(run.data.contents), f"look at {run.data.path / summary.SHEET}"]
 
 
 def screen(as_json: bool) -> Any:

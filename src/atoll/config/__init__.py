@@ -6,6 +6,7 @@ from atoll.config.digest import operational, settings_digest
 from atoll.config.explain import did_you_mean, explain, section_of
 from atoll.config.launch import LaunchConfig, PlanConfig
 from atoll.config.network import NetworkConfig, ObjectiveConfig
+from atoll.config.paths import EMBEDDED, anchored
 from atoll.config.patterns import NAME, NAMED, STRATEGIES, STRATEGY
 from atoll.config.reading import assignments, load, merged, read_toml, validate
 from atoll.config.run import RunConfig
@@ -15,6 +16,7 @@ from atoll.config.student import FewStepConfig, SitesConfig, StudentConfig, Teac
 from atoll.config.training import ExpertConfig, OverrideConfig, RouterConfig, StartConfig, TrainConfig
 
 __all__ = [
+    "EMBEDDED",
     "FEATURES",
     "NAME",
     "NAMED",
@@ -42,6 +44,7 @@ __all__ = [
     "StudentConfig",
     "Teacher",
     "TrainConfig",
+    "anchored",
     "assignments",
     "check",
     "did_you_mean",

@@ -14,7 +14,9 @@ class DataConfig(Section):
     source: Annotated[str, ELSEWHERE] = "fashion-5k"
     """`fashion-5k` (embedded); a path to images, .npz, .npy, idx, .parquet or .tar; or `hub:owner/name`."""
     kind: Literal["auto", "image", "series", "video", "latent"] = "auto"
-    """What arrays are; by default by rank: (C, T) series, (C, T, H, W) video, floats (C, H, W) latents."""
+    """What arrays are; by default names, types, ranks, sizes and values decide, and `prepare` says why."""
+    range: tuple[float, float] | None = Field(None, strict=False)
+    """Black and white of pictures in arrays; by default 0 to 1, -1 to 1, 0 to 255 or 65535, as they show."""
     layout: Literal["auto", "first", "last"] = "auto"
     """Where an array has its channels; by default last where pictures are usually so, else first."""
     size: int | None = Field(None, ge=1)

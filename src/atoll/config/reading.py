@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from atoll.config.explain import explain
+from atoll.config.paths import anchored
 from atoll.config.run import RunConfig
 from atoll.errors import ConfigError
 
@@ -17,9 +18,10 @@ def load(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
     tree = read_toml(path, "no such recipe; see recipes/ for examples")
     if "recipe" in tree and "budget" in tree:
         raise ConfigError(f"{path} is a study, not a recipe; use `atoll study {path}`")
+    tree = anchored(tree, path.parent)
     for override in overrides:
         _assign(tree, override)
-    return validate(tree, str(path))
+    return validate(anchored(tree, Path.cwd()), str(path))
 
 
 def read_toml(path: Path, missing: str) -> dict[str, Any]:

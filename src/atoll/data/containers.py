@@ -16,17 +16,18 @@ import pyarrow.parquet as pq
 from atoll.config import DataConfig
 from atoll.data import pictures, tars
 from atoll.data.borrowed import require
-from atoll.data.reading import Stream, file_state
+from atoll.data.hub import check_reachable
+from atoll.data.reading import Stream, file_state, patiently, resumed
 from atoll.data.samples import (
     CAPTION_FIELDS,
     LABEL_FIELDS,
     SAMPLE_FIELDS,
     Sample,
-    Shaper,
     Skipped,
     choose_field,
     label_text,
 )
+from atoll.data.shaping import Shaper
 from atoll.errors import DataError, reason
 
 PEEK = 16
@@ -36,14 +37,18 @@ PEEK = 16
 class Columns:
     """Which fields of a record are sample, label and caption, and how a record becomes a sample."""
 
-    def __init__(self, names: Sequence[str], config: DataConfig, origin: str) -> None:
+    def __init__(
+        self, names: Sequence[str], config: DataConfig, origin: str, named: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        """`named` has the names of classes by field, where the source knows them."""
         sample = choose_field(names, config.sample_field, SAMPLE_FIELDS, "sample_field")
         if sample is None:
             raise DataError(f"{origin} has fields {', '.join(names)}; name the samples by data.sample_field")
         self.sample = sample
-        self.label = choose_field(names, config.label_field, LABEL_FIELDS, "label_field")
+        only = tuple(named) if len(named) == 1 else ()
+        self.label = choose_field(names, config.label_field, (*LABEL_FIELDS, *only), "label_field")
         self.caption = choose_field(names, config.caption_field, CAPTION_FIELDS, "caption_field")
-        self.class_names: tuple[str, ...] = ()
+        self.class_names = named.get(self.label or "", ())
         self.byte_arrays = False
 
     def learn_type(self, schema: pa.Schema) -> None:
@@ -65,12 +70,12 @@ class Columns:
     def to_sample(self, record: Mapping[str, Any], name: str, shaper: Shaper) -> Sample | Skipped:
         """One record as a sample."""
         try:
-            values = shaper.values(self.raw(record))
+            shaped = shaper(self.raw(record))
         except pictures.PictureError as error:
             return Skipped(name, str(error))
         label = label_text(record.get(self.label), self.class_names) if self.label else None
         caption = record.get(self.caption) if self.caption else None
-        return Sample(name, values, label, None if caption is None else str(caption))
+        return Sample(name, shaped.values, label, None if caption is None else str(caption), shaped.remarks)
 
 
 def inner_type(kind: pa.DataType) -> pa.DataType | None:
@@ -105,17 +110,17 @@ class ParquetSource:
         metadata = [self._metadata(file) for file in self.files]
         self.rows: int | None = sum(data.num_rows for data in metadata)
         schema = metadata[0].schema.to_arrow_schema()
-        self.columns = Columns(schema.names, config, str(files[0]))
-        self.columns.class_names = hub_class_names(schema, self.columns.label)
+        self.columns = Columns(schema.names, config, str(files[0]), hub_class_names(schema))
         self.columns.learn_type(schema)
         self.class_names = self.columns.class_names
-        self.shaper = Shaper(config, self._examples(), str(files[0]))
-        self.kind = self.shaper.kind
+        self.shaper = Shaper(config, self._examples(), str(files[0]), self.columns.sample)
+        self.kind, self.span, self.notes = self.shaper.kind, self.shaper.span, self.shaper.notes
+        self.ignored: Mapping[str, int] = {}
 
     @staticmethod
     def _metadata(file: Path) -> Any:
         try:
-            return pq.read_metadata(file)
+            return patiently(partial(pq.read_metadata, file), file)
         except (pa.ArrowException, OSError) as error:
             raise DataError(
                 f"{file} cannot be read ({_first_line(error)}); give a whole Parquet file"
@@ -141,30 +146,39 @@ class ParquetSource:
 
     def _records(self, piece: int, start: int) -> Iterator[tuple[dict[str, Any], int]]:
         try:
-            with pq.ParquetFile(self.files[piece]) as file:
-                first = 0
-                for group in range(file.num_row_groups):
-                    rows = file.metadata.row_group(group).num_rows
-                    if first + rows > start:
-                        batches = file.iter_batches(64, [group], self.columns.names, use_threads=False)
-                        records = (record for batch in batches for record in batch.to_pylist())
-                        for row, record in enumerate(records, first):
-                            if row >= start:
-                                yield record, row
-                    first += rows
+            yield from resumed(partial(self._rows, piece), start, self.files[piece])
         except (pa.ArrowException, OSError) as error:
             raise DataError(
                 f"{self.files[piece]} cannot be read ({_first_line(error)}); give a whole Parquet file"
             ) from None
 
+    def _rows(self, piece: int, start: int) -> Iterator[tuple[dict[str, Any], int]]:
+        """Records and their numbers; an error where there are not as many as the file says."""
+        with pq.ParquetFile(self.files[piece], page_checksum_verification=True) as file:
+            first = 0
+            for group in range(file.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if first + rows > start:
+                    batches = file.iter_batches(64, [group], self.columns.names, use_threads=False)
+                    row = first
+                    for record in (record for batch in batches for record in batch.to_pylist()):
+                        if row >= start:
+                            yield record, row
+                        row += 1
+                    if row != first + rows:
+                        raise pa.ArrowInvalid(f"{row - first} of {rows} rows in group {group}")
+                first += rows
+            if first != file.metadata.num_rows:
+                raise pa.ArrowInvalid(f"{first} of {file.metadata.num_rows} rows")
 
-def hub_class_names(schema: pa.Schema, label: str | None) -> tuple[str, ...]:
-    """The names of labels where the Hub's `datasets` wrote the file."""
+
+def hub_class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
+    """The names of classes by field, where the Hub's `datasets` wrote the file."""
     try:
         features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
-        return tuple(features[label]["names"])
+        return {field: tuple(kind["names"]) for field, kind in features.items() if "names" in kind}
     except (KeyError, TypeError, ValueError):
-        return ()
+        return {}
 
 
 class TarSource:
@@ -180,8 +194,9 @@ class TarSource:
         examples = list(islice(self._examples(), PEEK))
         if not examples:
             raise DataError(f"{files[0]} holds no samples; give tars with jpg, png, webp or npy files")
-        self.shaper = Shaper(config, examples, str(files[0]))
-        self.kind = self.shaper.kind
+        self.shaper = Shaper(config, examples, str(files[0]), config.sample_field)
+        self.kind, self.span, self.notes = self.shaper.kind, self.shaper.span, self.shaper.notes
+        self.ignored: Mapping[str, int] = {}
 
     def _examples(self) -> Iterator[Callable[[], Any]]:
         for tar in self.tars:
@@ -219,10 +234,10 @@ class TarSource:
     def _sample(self, stream: Stream, record: tars.Record, name: str) -> Sample | Skipped:
         try:
             files = tars.contents(stream, record)
-            values = self.shaper.values(tar_value(files, self.config))
+            shaped = self.shaper(tar_value(files, self.config))
         except pictures.PictureError as error:
             return Skipped(name, str(error))
-        return Sample(name, values, *tar_said(files, self.config))
+        return Sample(name, shaped.values, *tar_said(files, self.config), shaped.remarks)
 
 
 def tar_value(record: Mapping[str, bytes], config: DataConfig) -> Any:
@@ -270,6 +285,7 @@ class HubSource:
     def __init__(self, name: str, config: DataConfig) -> None:
         self.name = name
         datasets = require("datasets", f"data.source 'hub:{name}'")
+        check_reachable(name)
         try:
             builder = datasets.load_dataset_builder(name, config.subset)
             stream = builder.as_streaming_dataset(split=config.split)
@@ -280,9 +296,8 @@ class HubSource:
             ) from None
         self.identity = f"{builder.hash} {config.split}"
         features = stream.features or stream._resolve_features().features
-        self.columns = Columns(list(features), config, f"hub:{name}")
-        if self.columns.label is not None:
-            self.columns.class_names = tuple(getattr(features[self.columns.label], "names", None) or ())
+        named = {field: tuple(kind.names) for field, kind in features.items() if getattr(kind, "names", None)}
+        self.columns = Columns(list(features), config, f"hub:{name}", named)
         self.class_names = self.columns.class_names
         if isinstance(features[self.columns.sample], datasets.Image):
             # Undecoded, so that broken pictures are ours to skip and name.
@@ -290,8 +305,9 @@ class HubSource:
         self.stream = stream.select_columns(self.columns.names)
         self.columns.learn_type(features.arrow_schema)
         examples = (partial(self.columns.raw, record) for record in islice(self.stream, PEEK))
-        self.shaper = Shaper(config, examples, f"hub:{name}")
-        self.kind = self.shaper.kind
+        self.shaper = Shaper(config, examples, f"hub:{name}", self.columns.sample)
+        self.kind, self.span, self.notes = self.shaper.kind, self.shaper.span, self.shaper.notes
+        self.ignored: Mapping[str, int] = {}
 
     @property
     def pieces(self) -> int:
@@ -305,8 +321,13 @@ class HubSource:
     def read(self, piece: int, start: int = 0) -> Iterator[Sample | Skipped]:
         """The samples of one piece, beginning at position `start` of it."""
         records = self.stream.shard(num_shards=self.pieces, index=piece).skip(start)
-        for row, record in enumerate(records, start):
-            yield self.columns.to_sample(record, f"{self.name}/{piece}[{row}]", self.shaper)
+        try:
+            for row, record in enumerate(records, start):
+                yield self.columns.to_sample(record, f"{self.name}/{piece}[{row}]", self.shaper)
+        except (OSError, ValueError, EOFError, pa.ArrowException) as error:
+            raise DataError(
+                f"data.source 'hub:{self.name}' cannot be read on ({_first_line(error)}); run it again"
+            ) from None
 
 
 def _first_line(error: BaseException) -> str:

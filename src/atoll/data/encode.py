@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from atoll.config import EncodeConfig, RunConfig
-from atoll.data import features, text
+from atoll.data import features, sheets, summary, text
 from atoll.data.duplicates import repeated_rows
 from atoll.data.identity import identity_of_settings
 from atoll.data.latents import Autoencoder
@@ -31,8 +31,9 @@ from atoll.data.parts import (
 )
 from atoll.data.samples import Kind, Sample, Skipped, Source
 from atoll.data.sources import open_source
+from atoll.data.statistics import preview, statistics
 from atoll.data.store import group_rows
-from atoll.data.values import fit_preview
+from atoll.data.values import fit_preview, in_pixels
 from atoll.errors import DataError
 from atoll.runs import Run, Stage, read_json, replacing, write_json
 from atoll.runs.locks import alone
@@ -124,7 +125,7 @@ def write_parts(
     source: Source, config: RunConfig, stage: Stage, progress: Progress | None = None
 ) -> Iterator[str]:
     """Write every part that is not there yet, and name them all in order."""
-    encoder = Encoder(config.encode, source.kind)
+    encoder = Encoder(config.encode, source.kind, source.span)
     total, rows = Facts(), config.data.part
 
     def tell(more: int = 0) -> None:
@@ -238,8 +239,8 @@ def check_skipped(total: Facts, share: float, expected: int) -> None:
 class Encoder:
     """All models of a run, loaded when the first batch comes, applied to batches of samples."""
 
-    def __init__(self, config: EncodeConfig, kind: Kind) -> None:
-        self.config, self.kind, self.batch = config, kind, config.batch
+    def __init__(self, config: EncodeConfig, kind: Kind, span: tuple[float, float] | None) -> None:
+        self.config, self.kind, self.batch, self.span = config, kind, config.batch, span
         self._loaded = False
 
     def _load(self) -> None:
@@ -262,9 +263,10 @@ class Encoder:
         if not self._loaded:
             self._load()
         values = torch.from_numpy(np.stack([sample.values for sample in samples]))
-        if self._autoencoder is not None and values.dtype != torch.uint8:
-            raise DataError("encode.autoencoder needs pixels as uint8; convert the samples")
-        rested = values if self._autoencoder is None else self._autoencoder.encode(values).half()
+        pixels = values if self.span is None else in_pixels(values, self.span)
+        if self._autoencoder is not None and self.kind == "video" and values.dtype != torch.uint8:
+            raise DataError("encode.autoencoder needs video as uint8; convert the samples")
+        rested = values if self._autoencoder is None else self._autoencoder.encode(pixels).half()
         if rested is not values and not torch.isfinite(rested).all():
             raise DataError(
                 f"encode.autoencoder '{self.config.autoencoder}' gives values that are not finite"
@@ -272,11 +274,11 @@ class Encoder:
         return Encoded(
             samples,
             rested.numpy(),
-            features.to_rest(self._features(values), values),
+            features.to_rest(self._features(pixels), pixels),
             None
             if self._text is None
             else text.to_rest(self._text([item.caption or "" for item in samples])),
-            None if rested is values else fit_preview(rested[:PREVIEWED].float(), values[:PREVIEWED]),
+            None if rested is values else fit_preview(rested[:PREVIEWED].float(), pixels[:PREVIEWED]),
         )
 
 
@@ -294,7 +296,8 @@ def _finish(
         beside.write_text("".join(json.dumps(item) + "\n" for item in skipped), encoding="utf-8")
     duplicates, dropped = _drop_duplicates(paths, drop=config.data.duplicates == "drop")
     rows = sum(fact.rows for fact in facts)
-    mean, std = statistics(facts, first.shape[0])
+    span = None if config.encode.autoencoder else source.span
+    mean, std = statistics(facts, first.shape[0], span)
     contents = DataContents.model_validate(
         {
             "kind": source.kind if config.encode.autoencoder is None else "latent",
@@ -314,9 +317,12 @@ def _finish(
             "skipped": sum(fact.skipped for fact in facts),
             "skipped_examples": skipped[:10],
             "duplicates": duplicates,
+            "understood": summary.understood(source, facts),
         }
     )
-    files = [SKIPPED, *parts, *(features_path(path).name for path in paths), *dropped]
+    filled = [path for path, fact in zip(paths, facts, strict=True) if fact.rows]
+    sheets.contact_sheet(filled, contents, stage.path / summary.SHEET)
+    files = [SKIPPED, summary.SHEET, *parts, *(features_path(path).name for path in paths), *dropped]
     return contents, files
 
 
@@ -330,30 +336,6 @@ def _drop_duplicates(paths: Sequence[Path], *, drop: bool) -> tuple[int, list[st
                 np.save(file, rows, allow_pickle=False)
             files.append(dropped_path(path).name)
     return sum(len(rows) for rows in repeated), files
-
-
-def statistics(facts: Sequence[Facts], channels: int) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel; of pixels those that take them to [-1, 1]."""
-    measured = [fact for fact in facts if fact.sums is not None]
-    if not measured:
-        return [127.5] * channels, [127.5] * channels
-    count = sum(fact.values_per_channel for fact in measured)
-    mean = np.sum([np.array(fact.sums) for fact in measured], axis=0) / count
-    variance = np.sum([np.array(fact.squares) for fact in measured], axis=0) / count - mean**2
-    std = np.sqrt(np.maximum(variance, 0))
-    # A constant channel has nothing to scale.
-    return mean.tolist(), np.where(std > 1e-6 * (1 + np.abs(mean)), std, 1.0).tolist()
-
-
-def preview(facts: Sequence[Facts]) -> list[list[float]] | None:
-    """The linear map from latents (and a one) to the pixels that they stand for, by least squares."""
-    known = [fact.preview for fact in facts if fact.preview is not None]
-    if not known:
-        return None
-    left = np.sum([np.array(equations[0]) for equations in known], axis=0)
-    right = np.sum([np.array(equations[1]) for equations in known], axis=0)
-    weights: list[list[float]] = np.linalg.lstsq(left, right, rcond=None)[0].tolist()
-    return weights
 
 
 def class_names(source: Source, facts: Sequence[Facts]) -> list[str]:

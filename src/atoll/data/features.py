@@ -24,7 +24,7 @@ class Features(Protocol):
     """Samples in, one row of features each out."""
 
     def __call__(self, values: Tensor) -> Tensor:
-        """(n, channels, *grid), uint8 or float32, as float32 (n, features)."""
+        """(n, channels, *grid), uint8 or float32, pictures in units of 8 bits, as float32 (n, features)."""
         ...
 
 
@@ -116,7 +116,9 @@ def _of_length(rows: Tensor, unit: bool) -> Tensor:
 def colour_frames(values: Tensor) -> Tensor:
     """RGB pictures of samples: a video stands for itself by its middle frame."""
     if values.dtype != torch.uint8:
-        raise DataError("encode.features by a model needs pixels as uint8; convert them, or use 'pixels'")
+        if values.ndim == 5:
+            raise DataError("encode.features by a model needs video as uint8; convert it, or use 'pixels'")
+        values = values.round().clamp(0, 255).to(torch.uint8)
     if values.ndim == 5:
         values = values[:, :, values.shape[2] // 2]
     return values.expand(-1, 3, -1, -1) if values.shape[1] == 1 else values

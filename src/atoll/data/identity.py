@@ -1,16 +1,20 @@
 """What the samples of a run are known by, without opening them: files, settings, models in folders."""
 
+import difflib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from atoll import config as settings
 from atoll.config import DataConfig, RunConfig, settings_digest
+from atoll.data.reading import patiently, state_of
 from atoll.errors import DataError
 from atoll.runs import Run, digest, file_digest, runs_folder
 
-EMBEDDED = {"fashion-5k": Path(__file__).with_name("fashion-5k.npz")}
+EMBEDDED = {name: Path(__file__).with_name(f"{name}.npz") for name in settings.EMBEDDED}
 HUB = "hub:"
-PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
+PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
 METADATA = frozenset({"metadata.csv", "metadata.jsonl"})
 HASH_LIMIT = 256 * 2**20
 """Sources up to this many bytes are known by their contents, larger ones by names, sizes and times."""
@@ -89,7 +93,7 @@ def find_files(source: str) -> list[Path]:
     """All files that a path or a pattern names, in the order of their names."""
     path = Path(source).expanduser()
     if path.is_dir():
-        found = (file for file in path.rglob("*") if file.is_file() and not _hidden(file.relative_to(path)))
+        found = (file for file in path.rglob("*") if _is_file(file) and not _hidden(file.relative_to(path)))
         runs = runs_folder().resolve()  # which may lie in the source, and would be new samples every time
         outside = (file for file in found if runs not in file.resolve().parents)
         return sorted(outside, key=lambda file: file.relative_to(path).as_posix())
@@ -99,15 +103,28 @@ def find_files(source: str) -> list[Path]:
         return sorted(path.parent.glob(path.name))
     raise DataError(
         f"data.source '{source}' is neither an embedded set ({', '.join(sorted(EMBEDDED))}) nor an existing "
-        "path; correct the name"
+        f"path; {_nearest(path)}"
     )
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is a file, or a link to one that is lost, which is a sample that is missing."""
+    return path.is_file() or (path.is_symlink() and not path.exists())
+
+
+def _nearest(path: Path) -> str:
+    """What may have been meant."""
+    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, [*EMBEDDED, *beside], n=1)
+    return f"did you mean '{near[0]}'?" if near else "correct the name"
 
 
 def identity_of_files(files: Sequence[Path], root: Path | None = None) -> str:
     """A digest of files: of their contents, or beyond 256 MiB of their sizes and times."""
-    facts = [(file.relative_to(root).as_posix() if root else file.name, file.stat()) for file in files]
+    facts = [(file.relative_to(root).as_posix() if root else file.name, state_of(file)) for file in files]
     if sum(stat.st_size for _, stat in facts) <= HASH_LIMIT:
-        return digest([(name, file_digest(file)) for (name, _), file in zip(facts, files, strict=True)])
+        hashes = [patiently(partial(file_digest, file), file) if file.exists() else "" for file in files]
+        return digest([(name, found) for (name, _), found in zip(facts, hashes, strict=True)])
     return digest([(name, stat.st_size, stat.st_mtime_ns) for name, stat in facts])
 
 

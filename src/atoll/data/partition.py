@@ -2,26 +2,24 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from numpy.typing import NDArray
-from PIL import Image
 
 from atoll.config import PartitionConfig
-from atoll.data import kmeans, pictures
+from atoll.data import kmeans, sheets
 from atoll.data.encode import Progress, told_in_one_line
+from atoll.data.named import FileRule
 from atoll.data.parts import Parts, remove_partial
 from atoll.data.rules import (
     PER_CENTRE,
     PIXEL_DIMENSIONS,
     FeatureRule,
-    FileRule,
     LabelRule,
     RandomRule,
     Rule,
@@ -31,7 +29,6 @@ from atoll.data.rules import (
     lottery,
 )
 from atoll.data.store import TEXT_COLUMNS, open_parquet, write_cluster_file
-from atoll.data.values import standardise, to_pixels
 from atoll.errors import DataError
 from atoll.runs import Run, Stage, inputs, read_json, replacing, write_json
 from atoll.runs.locks import alone
@@ -42,8 +39,6 @@ UNIT_BYTES, UNIT_ROWS = 256 * 2**20, 65_536
 UNITS = "units"
 GALLERY = 64
 """Pictures of a gallery."""
-TILE = 64
-"""Larger pictures are made this small in a gallery."""
 
 
 def partition(run: Run, *, progress: Progress | None = None) -> Stage[PartitionContents]:
@@ -64,7 +59,7 @@ def _write(run: Run, made_from: dict[str, Any], tell: Progress) -> None:
     """Fit, assign, gather, show; each step leaves files from which an interrupted call goes on."""
     stage, config = run.partition, run.config.partition
     parts = Parts(run.data)
-    rule = make_rule(parts, config, run.config.seed)
+    rule = make_rule(parts, config, run.config.seed, stage.path)
     files = rule.save(stage.path)
     for number, name in enumerate(parts.names):
         assign_part(parts, name, rule, stage.path)
@@ -92,7 +87,7 @@ def _write(run: Run, made_from: dict[str, Any], tell: Progress) -> None:
     stage.finish(made_from, files, contents)
 
 
-def make_rule(parts: Parts, config: PartitionConfig, seed: int) -> Rule:
+def make_rule(parts: Parts, config: PartitionConfig, seed: int, folder: Path) -> Rule:
     """Find the rule that the recipe asks for; it does not depend on the order of the parts."""
     contents = parts.contents
     if config.clusters > contents.rows:
@@ -104,7 +99,7 @@ def make_rule(parts: Parts, config: PartitionConfig, seed: int) -> Rule:
         return _rule_like(parts, config)
     if config.method == "file":
         assert config.file is not None
-        return FileRule(Path(config.file).expanduser(), config.clusters)
+        return FileRule(Path(config.file).expanduser(), config.clusters, folder)
     if config.method == "labels":
         counts: Counter[str | None] = Counter()
         for name in parts.names:
@@ -118,7 +113,7 @@ def make_rule(parts: Parts, config: PartitionConfig, seed: int) -> Rule:
     if contents.features != "pixels":
         return FeatureRule.fit(features, config, seed, config.dimensions)
     scale = None
-    if contents.dtype == "float32":
+    if contents.dtype == "float32" and contents.kind != "image":
         # Channels of a series may have any unit; pixels of a picture have the same.
         scale = np.repeat(contents.std, features.shape[1] // contents.shape[0])
     return FeatureRule.fit(features, config, seed, config.dimensions or PIXEL_DIMENSIONS, scale)
@@ -216,10 +211,15 @@ def plan_units(parts: Parts) -> list[Unit]:
     return [groups[number::count] for number in range(min(count, len(groups)))]
 
 
+def unit_marker(stage: Stage, number: int) -> Path:
+    """The file that says that a unit is in its clusters."""
+    return stage.path / UNITS / f"unit-{number:05d}.json"
+
+
 def gather_unit(parts: Parts, unit: Unit, run: Run, number: int) -> None:
     """Write the rows of a unit into one file per cluster: a function of data, assignment and unit."""
     stage = run.partition
-    marker = stage.path / UNITS / f"unit-{number:05d}.json"
+    marker = unit_marker(stage, number)
     if marker.is_file():
         return
     table, cluster = read_unit(parts, unit, stage)
@@ -270,7 +270,7 @@ def _finish_clusters(
     shared: dict[str, Any],
 ) -> None:
     """Say of every cluster what is in it."""
-    written = [read_json(run.partition.path / UNITS / f"unit-{number:05d}.json") for number in range(units)]
+    written = [read_json(unit_marker(run.partition, number)) for number in range(units)]
     for cluster, rows in enumerate(sizes):
         files = [
             (f"part-{number:05d}.parquet", counts[str(cluster)])
@@ -292,26 +292,5 @@ def draw_gallery(
     parts: Parts, chosen: Sequence[tuple[int, str, int]], contents: SampleFormat, path: Path
 ) -> None:
     """A square of pictures that shows what a cluster is about."""
-    stored = np.stack(list(_stored(parts, chosen)))
-    tiles = to_pixels(standardise(torch.from_numpy(stored), contents), contents)
-    if max(tiles.shape[1:3]) > TILE:
-        tiles = np.stack([_shrunk(tile) for tile in tiles])
-    columns = int(np.ceil(np.sqrt(len(tiles))))
-    with replacing(path) as beside:
-        pictures.sheet(tiles, columns).save(beside, format="PNG")
-
-
-def _stored(parts: Parts, chosen: Sequence[tuple[int, str, int]]) -> Iterator[NDArray[Any]]:
-    contents = parts.contents
-    for _, name, row in chosen:
-        group, within = divmod(row, contents.group)
-        with open_parquet(parts.stage, name) as file:
-            raw = file.read_row_group(group, ["sample"])["sample"][within].as_py()
-        yield np.frombuffer(raw, contents.dtype).reshape(contents.shape)
-
-
-def _shrunk(tile: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    image = Image.fromarray(tile[..., 0] if tile.shape[-1] == 1 else tile)
-    image.thumbnail((4 * TILE, TILE) if tile.shape[1] > tile.shape[0] else (TILE, TILE))
-    pixels = np.asarray(image)
-    return pixels[..., None] if pixels.ndim == 2 else pixels
+    stored = [sheets.stored_sample(parts.stage.path / name, row, parts.contents) for _, name, row in chosen]
+    sheets.draw(np.stack(stored), contents, path)

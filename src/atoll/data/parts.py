@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,8 @@ from atoll.errors import CorruptError, DataError
 from atoll.runs import Stage, file_digest, repair, replacing
 from atoll.runs.records import DataContents
 
+KEPT_REASONS = 50
+"""Different reasons that a part names."""
 KEPT_SKIPPED = 1000
 """Skipped samples that a part names; more are counted only."""
 
@@ -48,7 +51,13 @@ class Facts:
     skipped_names: list[dict[str, str]] = field(default_factory=list)
     unknown: list[dict[str, str]] = field(default_factory=list)
     """Skipped samples with which more are lost than can be counted."""
+    reasons: dict[str, list[Any]] = field(default_factory=dict)
+    """Why samples were skipped: how many, and the first."""
+    remarks: dict[str, list[Any]] = field(default_factory=dict)
+    """What was lost of samples on the way: of how many, and the first."""
     labels: list[str] = field(default_factory=list)
+    label_counts: dict[str, int] = field(default_factory=dict)
+    captions: int = 0
     sums: list[float] | None = None
     """Per channel, as the next: with `values_per_channel` they give mean and standard deviation."""
     squares: list[float] | None = None
@@ -59,6 +68,7 @@ class Facts:
     def skip(self, item: Skipped) -> None:
         """Count a sample that could not be used."""
         self.skipped += 1
+        _count(self.reasons, item.reason, item.name)
         if item.unknown:
             self.unknown.append({"name": item.name, "reason": item.reason})
         if len(self.skipped_names) < KEPT_SKIPPED:
@@ -77,6 +87,12 @@ class Facts:
         self.labels = sorted(
             {*self.labels, *(item.label for item in encoded.samples if item.label is not None)}
         )
+        for item in encoded.samples:
+            self.captions += item.caption is not None
+            if item.label is not None:
+                self.label_counts[item.label] = self.label_counts.get(item.label, 0) + 1
+            for remark in item.remarks:
+                _count(self.remarks, remark, item.name)
         if values.dtype != np.uint8:
             exact = np.moveaxis(values.astype(np.float64), 1, 0).reshape(values.shape[1], -1)
             self.sums = (np.array(self.sums or [0.0]) + exact.sum(axis=1)).tolist()
@@ -87,6 +103,12 @@ class Facts:
             self.preview = [
                 (np.array(old) + new).tolist() for old, new in zip(before, encoded.preview, strict=True)
             ]
+
+
+def _count(said: dict[str, list[Any]], text: str, name: str) -> None:
+    """Count what was said of a sample; of many different things the later ones are one."""
+    text = text if text in said or len(said) < KEPT_REASONS else "others"
+    said.setdefault(text, [0, name])[0] += 1
 
 
 class PartWriter:
@@ -238,8 +260,11 @@ class Parts:
 
 def remove_partial(folder: Path) -> None:
     """Remove what a killed process left half-written."""
-    for path in folder.rglob(".*.partial"):
-        path.unlink(missing_ok=True)
+    for path in list(folder.rglob(".*.partial")):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def check_alike(first: Sample, sample: Sample) -> None:

@@ -2,15 +2,16 @@
 
 import io
 import warnings
+import zlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
-FORMATS = ("PNG", "JPEG", "WEBP")
-GREY_MODES = frozenset({"1", "L", "LA", "I", "I;16"})
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+GREY_MODES = frozenset({"1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F"})
+PNG = b"\x89PNG\r\n\x1a\n"
 
 Pixels = NDArray[np.uint8]
 
@@ -20,7 +21,7 @@ class PictureError(Exception):
 
 
 def open_picture(encoded: bytes, max_pixels: int) -> Image.Image:
-    """Read a picture's header, and refuse what would be too large unpacked."""
+    """Read a picture's header, and refuse what would be too large unpacked, or is not what was written."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns of bombs at a size of its own; ours is checked below
         try:
@@ -31,17 +32,45 @@ def open_picture(encoded: bytes, max_pixels: int) -> Image.Image:
             raise PictureError(f"not a readable picture ({type(error).__name__})") from None
     if image.width * image.height > max_pixels:
         raise PictureError(f"{image.width} x {image.height} pixels are more than {max_pixels}")
+    if encoded.startswith(PNG):
+        check_png(encoded)
     return image
 
 
-def is_grey(encoded: bytes, max_pixels: int) -> bool:
-    """Whether a picture has no colour by its header."""
-    return open_picture(encoded, max_pixels).mode in GREY_MODES
+def check_png(encoded: bytes) -> None:
+    """Refuse a PNG with a wrong checksum or without its end, which Pillow may show as something else."""
+    at, kind = len(PNG), b""
+    while kind != b"IEND":
+        length, kind = int.from_bytes(encoded[at : at + 4], "big"), encoded[at + 4 : at + 8]
+        end = at + 8 + length
+        if end + 4 > len(encoded):
+            raise PictureError("broken picture (the file ends early)")
+        matters = kind[:1].isupper() or kind == b"tRNS"
+        if matters and zlib.crc32(encoded[at + 4 : end]) != int.from_bytes(encoded[end : end + 4], "big"):
+            raise PictureError("broken picture (a checksum is wrong)")
+        at = end + 4
 
 
-def decode(encoded: bytes, size: int | None, channels: int | None, max_pixels: int) -> Pixels:
-    """Bytes of a picture as (channels, height, width), upright, on white, resized and cropped."""
-    image = open_picture(encoded, max_pixels)
+def is_grey(image: Image.Image) -> bool:
+    """Whether a picture has no colour by its header, or by its palette."""
+    if image.mode == "P":
+        colours = np.array(image.getpalette("RGB") or [0, 0, 1]).reshape(-1, 3)
+        return bool((colours == colours[:, :1]).all())
+    return image.mode in GREY_MODES
+
+
+def remarks(image: Image.Image, channels: int | None) -> tuple[str, ...]:
+    """What is lost of a picture by taking it as the others are."""
+    lost = []
+    if getattr(image, "is_animated", False):
+        lost.append("animated or of several pages, the first is taken")
+    if channels == 1 and not is_grey(image):
+        lost.append("colour made grey")
+    return tuple(lost)
+
+
+def pixels(image: Image.Image, size: int | None, channels: int | None) -> Pixels:
+    """A picture as (channels, height, width), upright, on white, resized and cropped."""
     try:
         return arrange(ImageOps.exif_transpose(image), size, channels)
     # Pillow raises nearly anything on hostile bytes: OSError, SyntaxError, ValueError, struct.error, …
@@ -63,8 +92,6 @@ def arrange(image: Image.Image, size: int | None, channels: int | None) -> Pixel
 def on_white(image: Image.Image) -> Image.Image:
     """Grey or RGB of 8 bits, with whatever is transparent on white."""
     grey = image.mode in GREY_MODES
-    if image.mode in ("I", "I;16"):
-        image = Image.fromarray((np.asarray(image, dtype=np.int64) // 257).clip(0, 255).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         layer = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)

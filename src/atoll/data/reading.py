@@ -4,9 +4,10 @@ import bz2
 import errno
 import gzip
 import lzma
+import os
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,12 +46,34 @@ def patiently(action: Callable[[], Result], what: Path | str) -> Result:
             if not is_transient(error):
                 raise
             if wait is None:
-                raise DataError(
-                    f"{what} cannot be read now ({error.strerror or error}, {1 + len(WAITS)} tries); "
-                    "this is the disk's or the network's doing: run the same command again"
-                ) from None
+                raise _given_up(error, what) from None
         time.sleep(wait)
     raise AssertionError("unreachable")
+
+
+def resumed(read: Callable[[int], Iterator[Result]], start: int, what: Path | str) -> Iterator[Result]:
+    """Items from a position on, read again from where they broke off if that may help."""
+    position, failures = start, 0
+    while True:
+        try:
+            for item in read(position):
+                yield item
+                position, failures = position + 1, 0
+            return
+        except OSError as error:
+            if not is_transient(error):
+                raise
+            if failures == len(WAITS):
+                raise _given_up(error, what) from None
+        time.sleep(WAITS[failures])
+        failures += 1
+
+
+def _given_up(error: OSError, what: Path | str) -> DataError:
+    return DataError(
+        f"{what} cannot be read now ({error.strerror or error}, {1 + len(WAITS)} tries); "
+        "this is the disk's or the network's doing: run the same command again"
+    )
 
 
 def read_bytes(path: Path) -> bytes:
@@ -60,8 +83,13 @@ def read_bytes(path: Path) -> bytes:
 
 def file_state(files: Sequence[Path]) -> str:
     """A digest of what changes with files, without reading them: names, sizes, times."""
-    stats = [(file.name, patiently(file.stat, file)) for file in files]
+    stats = [(file.name, state_of(file)) for file in files]
     return digest([(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])
+
+
+def state_of(file: Path) -> os.stat_result:
+    """Of a file, or of the link where that leads nowhere."""
+    return patiently(file.stat if file.exists() else file.lstat, file)
 
 
 class Stream:

@@ -1,6 +1,5 @@
 """How a sample's cluster is decided: by its features, at random, by its label, or as a file says."""
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -8,15 +7,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from atoll.config import PartitionConfig
 from atoll.data import kmeans
 from atoll.data.kmeans import Assigned, Ints, Rows
 from atoll.data.parts import Parts
-from atoll.data.sources import read_rows
 from atoll.errors import CorruptError, DataError
 from atoll.runs import Stage, replacing, write_json
 
@@ -233,52 +229,6 @@ class LabelRule:
     def load(cls, folder: Path, said: Mapping[str, Any]) -> "LabelRule":
         """Read the rule that `save` wrote."""
         return cls(said["cluster_of"])
-
-
-class FileRule:
-    """An assignment from elsewhere, by the names or the ids of samples."""
-
-    def __init__(self, path: Path, clusters: int) -> None:
-        self._path = path
-        self._by_id, table = read_assignment(path)
-        wrong = next((key for key, cluster in table.items() if not 0 <= cluster < clusters), None)
-        if wrong is not None:
-            raise DataError(
-                f"{path} puts {wrong} in cluster {table[wrong]}; give clusters from 0 to {clusters - 1}"
-            )
-        self._table = table
-
-    def assign(self, view: View) -> Assigned:
-        """The cluster of every row."""
-        keys = [bytes(raw).hex() for raw in view.ids] if self._by_id else view.names
-        missing = next((key for key in keys if key not in self._table), None)
-        if missing is not None:
-            raise DataError(f"{self._path} does not say which cluster {missing} belongs to; add it")
-        cluster = np.array([self._table[key] for key in keys], np.int64)
-        return Assigned(cluster, np.zeros(len(cluster), np.float32))
-
-    def save(self, folder: Path) -> list[str]:
-        """Write the rule down, and name the files."""
-        write_json(folder / RULE, {"method": "file"})
-        return [RULE]
-
-
-def read_assignment(path: Path) -> tuple[bool, dict[str, int]]:
-    """Whether samples are told by id, and the cluster of each."""
-    try:
-        rows = pq.read_table(path).to_pylist() if path.suffix == ".parquet" else read_rows(path)
-        by_id = bool(rows) and "id" in rows[0]
-        key = "id" if by_id else "name"
-        return by_id, {_text(row[key]): int(row["cluster"]) for row in rows}
-    except (OSError, pa.ArrowException, csv.Error, KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"partition.file '{path}' cannot be read ({type(error).__name__}: {error}); give a .csv, .jsonl "
-            "or .parquet with columns 'cluster' and 'name' or 'id'"
-        ) from None
-
-
-def _text(key: Any) -> str:
-    return key.hex() if isinstance(key, bytes) else str(key)
 
 
 def load_rule(stage: Stage) -> Rule:

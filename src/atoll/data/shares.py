@@ -42,7 +42,7 @@ class Pieces:
 
     @cached_property
     def _encoder(self) -> encode.Encoder:
-        return encode.Encoder(self.run.config.encode, self._source.kind)
+        return encode.Encoder(self.run.config.encode, self._source.kind, self._source.span)
 
 
 class Assignments:
@@ -62,7 +62,7 @@ class Assignments:
             name for name, file in zip(known.names, names, strict=True) if not (stage.path / file).is_file()
         ]
         if len(missing) > 1:
-            partition.make_rule(known, config, self.run.config.seed).save(stage.path)
+            partition.make_rule(known, config, self.run.config.seed, stage.path).save(stage.path)
         return missing
 
     def needed(self, share: str) -> Callable[[str], bool]:

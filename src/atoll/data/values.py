@@ -26,6 +26,13 @@ def to_values(x: Tensor, contents: SampleFormat) -> Tensor:
     return x.detach().to(torch.float32) * std + mean
 
 
+def in_pixels(stored: Tensor, span: tuple[float, float]) -> Tensor:
+    """Pictures at rest in the unit of 8 bits, without rounding: black is 0 and white 255."""
+    if stored.dtype == torch.uint8 and tuple(span) == (0, 255):
+        return stored
+    return (stored.to(torch.float32) - span[0]) * (255 / (span[1] - span[0]))
+
+
 def to_pixels(x: Tensor, contents: SampleFormat) -> NDArray[np.uint8]:
     """A picture (n, height, width, channels) of each sample, for people.
 
@@ -34,6 +41,8 @@ def to_pixels(x: Tensor, contents: SampleFormat) -> NDArray[np.uint8]:
     preview fitted to them.
     """
     values = to_values(x, contents).cpu()
+    if contents.kind == "image":
+        values = (x.detach().to("cpu", torch.float32) + 1) * 127.5  # whatever the unit at rest
     if contents.kind == "series":
         scale = curves.scale_of(contents.mean, contents.std)
         return np.stack([curves.draw(sample.numpy(), scale) for sample in values])

@@ -68,7 +68,10 @@ class Space:
 def seen(stored: Tensor, contents: SampleFormat) -> Tensor:
     """Data at rest as they are looked at: latents through their autoencoder."""
     if contents.autoencoder is None:
-        return stored if stored.dtype == torch.uint8 else stored.float()
+        if stored.dtype == torch.uint8 and contents.mean[0] == 127.5:
+            return stored
+        if contents.kind != "image":
+            return stored.float()
     return as_seen(standardise(stored, contents), contents)
 
 

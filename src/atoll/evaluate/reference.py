@@ -2,10 +2,10 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll.data.parts import Parts
@@ -48,9 +48,7 @@ class Real:
 def draw(run: Run, count: int) -> Real:
     """At most so many of the run's samples; fewer are the first of more."""
     parts = Parts(run.data)
-    tickets, places = _tickets(parts)
-    order = np.argsort(tickets, kind="stable")[:count]
-    chosen = [places[index] for index in order]
+    chosen = [(parts.names[int(part)], int(row)) for _, part, row in _lowest(parts, count)]
     contents = parts.contents
     shape, dtype = contents.shape, np.dtype(contents.dtype)
     stored = np.empty((len(chosen), *shape), dtype)
@@ -72,14 +70,18 @@ def draw(run: Run, count: int) -> Real:
     return Real(torch.from_numpy(stored), labels, captions, contents, name)
 
 
-def _tickets(parts: Parts) -> tuple[np.ndarray[Any, Any], list[tuple[str, int]]]:
-    """A random number and the place of every sample that counts."""
-    tickets, places = [], []
-    for name in parts.names:
+def _lowest(parts: Parts, count: int) -> NDArray[np.uint64]:
+    """(ticket, part, row) of the samples with the lowest tickets, in order, from one part after another."""
+    lowest = np.zeros((0, 3), np.uint64)
+    for number, name in enumerate(parts.names):
         rows = np.flatnonzero(parts.kept(name))
-        tickets.append(lottery(parts.ids(name)[rows], SEED))
-        places += [(name, int(row)) for row in rows]
-    return np.concatenate(tickets), places
+        tickets = lottery(parts.ids(name)[rows], SEED)
+        # Of this part no more than all that are wanted can be among them.
+        nearest = np.argsort(tickets, kind="stable")[:count]
+        places = np.full(len(nearest), number, np.uint64), rows[nearest].astype(np.uint64)
+        lowest = np.concatenate([lowest, np.stack([tickets[nearest], *places], axis=1)])
+        lowest = lowest[np.lexsort(lowest.T[::-1])[:count]]
+    return lowest
 
 
 def as_seen(x_0: Tensor, contents: SampleFormat) -> Tensor:
@@ -87,4 +89,8 @@ def as_seen(x_0: Tensor, contents: SampleFormat) -> Tensor:
     if contents.autoencoder is not None:
         return torch.from_numpy(to_pixels(x_0, contents)).movedim(-1, 1)
     values = to_values(x_0, contents)
-    return values.round().clamp(0, 255).to(torch.uint8) if contents.dtype == "uint8" else values
+    if contents.kind == "image":
+        values = (x_0.detach().to(torch.float32) + 1) * 127.5  # whatever the unit at rest
+    elif contents.dtype != "uint8":
+        return values
+    return values.round().clamp(0, 255).to(torch.uint8)

@@ -9,6 +9,7 @@ import jinja2
 
 from atoll import doctor
 from atoll.config import RunConfig
+from atoll.data.summary import sentences
 from atoll.evaluate import routing
 from atoll.pages import measured
 from atoll.pages.drawing import drawn
@@ -246,12 +247,20 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
+def _understood(run: Run) -> list[tuple[str, str]]:
+    """What `prepare` took the source for, where its record is here."""
+    if not run.data.done:
+        return []
+    return [("understood as", " · ".join(line.strip() for line in sentences(run.data.contents)))]
+
+
 def _facts(run: Run, used: str) -> list[tuple[str, str]]:
     config: RunConfig = run.config
     expert, router = config.expert, config.router
     clusters = config.partition.clusters
     facts = [
         ("data", f"{config.data.source}, {sum(run.partition.contents.sizes):,} samples"),
+        *_understood(run),
         ("clusters", f"{clusters}, by {config.partition.method}"),
         ("condition", config.condition.kind),
         (

@@ -69,7 +69,7 @@ class SampleFormat(Contents):
 
     model_config = ConfigDict(extra="forbid")
     kind: Literal["image", "series", "video", "latent"]
-    dtype: Literal["uint8", "float16", "float32"]
+    dtype: Literal["uint8", "uint16", "float16", "float32"]
     mean: tuple[float, ...] = Field(min_length=1)
     """Of each channel, as `std`; (value - mean) / std is what networks see."""
     std: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=1)
@@ -107,6 +107,31 @@ class SamplesContents(SampleFormat):
         return self.shape, self.dtype, self.mean, self.std
 
 
+class Remark(Frozen):
+    """Something that was said of samples."""
+
+    what: str
+    count: Count
+    first: str
+    """The first sample that it was said of."""
+
+
+class Understood(Frozen):
+    """What `prepare` took a source for, beyond what networks need."""
+
+    notes: tuple[str, ...] = ()
+    """What was decided, and why."""
+    labelled: Count = 0
+    class_counts: dict[str, Count] = {}
+    captions: Count = 0
+    remarks: tuple[Remark, ...] = ()
+    """What was lost of samples on the way."""
+    reasons: tuple[Remark, ...] = ()
+    """Why samples were skipped."""
+    ignored: dict[str, Count] = {}
+    """Files that were left out, by their endings."""
+
+
 class DataContents(SamplesContents):
     """All samples of a source."""
 
@@ -118,6 +143,7 @@ class DataContents(SamplesContents):
     skipped: Count = 0
     skipped_examples: tuple[dict[str, JsonValue], ...] = ()
     duplicates: Count = 0
+    understood: Understood = Understood()
 
 
 class SharedContents(SamplesContents):

@@ -55,15 +55,16 @@ class Vocabulary:
         return self.class_names[label] if label < len(self.class_names) else str(label)
 
     def _label(self, asked: str | int) -> int:
-        if isinstance(asked, int):
-            return asked
-        if asked in self.class_names:
-            return self.class_names.index(asked)
-        if asked.isdecimal():
-            return int(asked)
-        near = difflib.get_close_matches(asked, self.class_names, n=1)
+        """A class by its name, or by its number where no name is a number: typed or given, it is the same."""
+        text = str(asked)
+        if text in self.class_names:
+            return self.class_names.index(text)
+        numbered = any(name.isdecimal() for name in self.class_names)
+        if text.isdecimal() and not numbered and int(text) < (len(self.class_names) or int(text) + 1):
+            return int(text)
+        near = difflib.get_close_matches(text, self.class_names, n=1)
         remedy = f"did you mean '{near[0]}'?" if near else f"there are {_listed(self.class_names)}"
-        raise ConfigError(f"there is no class '{asked}'; {remedy}")
+        raise ConfigError(f"there is no class '{text}'; {remedy}")
 
     def _instead(self, kind: Kind) -> str:
         if kind == "class":

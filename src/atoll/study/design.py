@@ -14,6 +14,7 @@ from atoll.config import (
     NAME,
     RunConfig,
     Section,
+    anchored,
     assignments,
     explain,
     merged,
@@ -154,11 +155,11 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Study:
         config = StudyConfig.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(f"{path}: {explain(error, StudyConfig)}") from None
-    recipe = read_toml(
-        path.parent / config.recipe, "no such recipe; 'recipe' is a path from the study's file"
-    )
+    place = path.parent / config.recipe
+    recipe = read_toml(place, "no such recipe; 'recipe' is a path from the study's file")
+    recipe = anchored(recipe, place.parent)
     # Router and experts are looked at by time only where a study asks for it.
-    base = merged({"evaluate": {"routing": 0}}, merged(recipe, config.set))
+    base = merged({"evaluate": {"routing": 0}}, merged(recipe, anchored(config.set, path.parent)))
     base.pop("start", None)  # a study has a share of its budget for that
     study = Study(config, base, path)
     _ = study.base_run  # a mistake shows before anything is done

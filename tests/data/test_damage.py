@@ -1,0 +1,165 @@
+"""Two hundred damaged files of every container: each sample is read right, counted, or the reader stops."""
+
+import gzip
+import io
+import random
+import struct
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from atoll.config import DataConfig
+from atoll.data.samples import Sample, Skipped
+from atoll.data.sources import open_source
+from atoll.errors import DataError
+from tests.data.conftest import encoded, picture, pixels
+
+COUNT, TRIES = 12, 200
+IMAGES = pixels(COUNT, size=8)
+GREYS = pixels(COUNT, size=8, channels=1)[..., 0]
+
+
+def pngs() -> list[bytes]:
+    """Pictures that take different numbers of a tar's blocks."""
+    return [encoded(picture(index, (8 + 12 * (index % 3), 20)), compress_level=0) for index in range(COUNT)]
+
+
+def write_folder(folder: Path) -> Path:
+    for index, raw in enumerate(pngs()):
+        (folder / f"{index:02d}.png").write_bytes(raw)
+    return folder / "05.png"
+
+
+def write_npz(folder: Path) -> Path:
+    np.savez(folder / "a.npz", images=IMAGES, labels=np.arange(COUNT), class_names=list("abcdefghijkl"))
+    return folder / "a.npz"
+
+
+def write_npy(folder: Path) -> Path:
+    np.save(folder / "images.npy", IMAGES)
+    return folder / "images.npy"
+
+
+def idx() -> bytes:
+    return struct.pack(">HBBIII", 0, 8, 3, *GREYS.shape) + GREYS.tobytes()
+
+
+def write_idx(folder: Path) -> Path:
+    (folder / "a-images-idx3-ubyte").write_bytes(idx())
+    return folder / "a-images-idx3-ubyte"
+
+
+def write_packed_idx(folder: Path) -> Path:
+    (folder / "a-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(), mtime=0))
+    return folder / "a-images-idx3-ubyte.gz"
+
+
+def write_parquet(folder: Path) -> Path:
+    table = pa.table({"image": pngs(), "label": list(range(COUNT))})
+    path = folder / "a.parquet"
+    pq.write_table(table, path, row_group_size=5, write_page_checksum=True, compression="none")
+    return path
+
+
+def write_tar(folder: Path, mode: str = "w") -> Path:
+    path = folder / ("a.tar" if mode == "w" else "a.tar.gz")
+    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
+        for index, raw in enumerate(pngs()):
+            member = tarfile.TarInfo(f"{index:02d}.png")
+            member.size = len(raw)
+            tar.addfile(member, io.BytesIO(raw))
+    return path
+
+
+def write_packed_tar(folder: Path) -> Path:
+    return write_tar(folder, "w:gz")
+
+
+def flipped(raw: bytearray, chance: random.Random) -> bytearray:
+    for _ in range(chance.choice((1, 1, 1, 4, 30))):
+        raw[chance.randrange(len(raw))] ^= 1 << chance.randrange(8)
+    return raw
+
+
+def cut(raw: bytearray, chance: random.Random) -> bytearray:
+    return raw[: chance.randrange(len(raw))]
+
+
+def swapped(raw: bytearray, chance: random.Random) -> bytearray:
+    """Two pieces in each other's place, as long as a header of a tar or of an array."""
+    size = chance.choice((16, 64, 512))
+    places = [size * chance.randrange(max(1, len(raw) // size)) for _ in range(2)]
+    one, two = (slice(place, place + size) for place in sorted(places))
+    if len(raw[one]) == len(raw[two]):
+        raw[one], raw[two] = raw[two], raw[one]
+    return raw
+
+
+def sized(raw: bytearray, chance: random.Random) -> bytearray:
+    """Another number where one may stand, or another length."""
+    if chance.random() < 0.3:
+        return raw + bytes(chance.randrange(1, 2000))
+    place = chance.randrange(len(raw))
+    new = chance.choice((chance.randbytes(4), b"\0\0\0\0", b"\xff\xff\xff\xff", b"0000"))
+    raw[place : place + 4] = new[: len(raw[place : place + 4])]
+    return raw
+
+
+Write = Callable[[Path], Path]
+CHECKED: dict[str, Write] = {
+    "folder": write_folder,
+    "npz": write_npz,
+    "idx.gz": write_packed_idx,
+    "parquet": write_parquet,
+    "tar": write_tar,
+    "tar.gz": write_packed_tar,
+}
+UNCHECKED: dict[str, Write] = {"npy": write_npy, "idx": write_idx}
+"""Without any checksum: a value may change, but no sample may be lost or out of shape."""
+
+
+def items_of(folder: Path) -> list[Sample | Skipped]:
+    source = open_source(DataConfig(source=str(folder), channels=None, kind="image"))
+    return [item for piece in range(source.pieces) for item in source.read(piece)]
+
+
+def damaged(raw: bytes) -> Iterator[tuple[int, bytes]]:
+    for number in range(TRIES):
+        chance = random.Random(number)
+        mutate = (flipped, cut, swapped, sized)[number % 4]
+        yield number, bytes(mutate(bytearray(raw), chance))
+
+
+@pytest.mark.parametrize("container", [*CHECKED, *UNCHECKED])
+def test_never_silently_fewer(tmp_path: Path, container: str) -> None:
+    write = {**CHECKED, **UNCHECKED}[container]
+    path = write(tmp_path)
+    raw = path.read_bytes()
+    whole = {(item.name, item.label): item for item in items_of(tmp_path) if isinstance(item, Sample)}
+    assert len(whole) == COUNT
+    outcomes = {"stopped": 0, "whole": 0, "counted": 0}
+    for number, mutated in damaged(raw):
+        path.write_bytes(mutated)
+        try:
+            items = items_of(tmp_path)
+        except DataError as error:
+            outcomes["stopped"] += 1
+            assert "\n" not in str(error)
+            continue
+        good = [item for item in items if isinstance(item, Sample)]
+        unknown = any(isinstance(item, Skipped) and item.unknown for item in items)
+        assert len(items) >= COUNT or unknown, f"{container} {number}: {len(items)} of {COUNT}"
+        outcomes["whole" if len(good) == COUNT else "counted"] += 1
+        for item in good:
+            original = whole.get((item.name, item.label))
+            assert original is not None, f"{container} {number}: {item.name} {item.label} was not there"
+            assert item.values.shape == original.values.shape
+            if container in CHECKED:
+                assert item.id == original.id, f"{container} {number}: {item.name} is another"
+    assert sum(outcomes.values()) == TRIES
+    assert outcomes["stopped"] + outcomes["counted"] > TRIES // 10
