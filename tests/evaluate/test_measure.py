@@ -75,7 +75,7 @@ def test_a_second_set_is_judged_as_the_first_was(judge, monkeypatch):
     assert judge.judge(other) != first
     assert judge.judge(one) == first
     assert calls == []
-    fresh = Judge(judge.run, judge.how, judge.folder)
+    fresh = Judge(judge.run, judge.config, judge.folder)
     assert fresh.judge(one) == first
     assert calls
 

@@ -27,22 +27,24 @@ def _explain(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
         return f"unknown key '{where}'" + (f", did you mean '{near}'?" if near else "; see docs/reference.md")
     if kind == "missing":
         return f"'{where}' is missing"
-    said = f"'{where}' = {reprlib.repr(problem['input'])}"  # short, however much was given
+    setting = f"'{where}' = {reprlib.repr(problem['input'])}"  # short, however much was given
     if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return f"{said}: this is a section, set one of its keys"
+        return f"{setting}: this is a section, set one of its keys"
     if kind in ("tuple_type", "list_type"):
-        return f"{said}: give a list, such as [{problem['input']!r}]"
+        return f"{setting}: give a list, such as [{problem['input']!r}]"
     if kind == "string_pattern_mismatch" and problem["ctx"]["pattern"] in IN_WORDS:
         pattern = problem["ctx"]["pattern"]
-        return f"{said}: {did_you_mean(problem['input'], NAMED.get(pattern, ()))}{IN_WORDS[pattern]}"
+        return f"{setting}: {did_you_mean(problem['input'], NAMED.get(pattern, ()))}{IN_WORDS[pattern]}"
     if kind == "literal_error":
-        return f"{said}: {did_you_mean(problem['input'], _choices(problem))}use {problem['ctx']['expected']}"
+        return (
+            f"{setting}: {did_you_mean(problem['input'], _choices(problem))}use {problem['ctx']['expected']}"
+        )
     message = problem["msg"].removeprefix("Value error, ")
     if not where:
         return message
     if isinstance(problem["input"], Mapping | BaseModel):  # the message names the keys; a section is long
         return f"[{where}] {message}"
-    return f"{said}: {message[0].lower()}{message[1:]}"
+    return f"{setting}: {message[0].lower()}{message[1:]}"
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:

@@ -100,8 +100,8 @@ class RunConfig(Section):
 
     def expert_for(self, index: int) -> ExpertConfig:
         """The settings of one cluster's expert, with what is said of it alone and the batch it takes."""
-        found = self.expert.of_cluster(index)
-        if found.batch_of == "expert":
-            return found
-        share = max(1, found.batch // self.partition.clusters)
-        return found.model_copy(update={"batch": share, "batch_of": "expert"})
+        settings = self.expert.of_cluster(index)
+        if settings.batch_of == "expert":
+            return settings
+        share = max(1, settings.batch // self.partition.clusters)
+        return settings.model_copy(update={"batch": share, "batch_of": "expert"})

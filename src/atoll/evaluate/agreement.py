@@ -31,11 +31,11 @@ class ClipScore:
     @torch.inference_mode()
     def __call__(self, values: Tensor, prompts: Sequence[str]) -> Tensor:
         """The score of each uint8 picture with its prompt."""
-        found, done = [], 0
+        scores, done = [], 0
         for part in in_parts(values, BATCH):
-            found.append(self._scores(part, prompts[done : done + len(part)]))
+            scores.append(self._scores(part, prompts[done : done + len(part)]))
             done += len(part)
-        return torch.cat(found)
+        return torch.cat(scores)
 
     def _scores(self, values: Tensor, prompts: Sequence[str]) -> Tensor:
         pictures = [np.asarray(picture) for picture in colour_frames(values).permute(0, 2, 3, 1)]

@@ -108,12 +108,12 @@ def copies(samples: Tensor, data: Tensor, *, own: bool = False) -> Tensor:
     data, and are not their own neighbours.
     """
     data = data.flatten(1)
-    found = []
+    flags = []
     for part in in_parts(samples.flatten(1), ROWS // 8):
         nearest = torch.cdist(part, data).topk(3 if own else 2, largest=False).values
         first, second = nearest[:, -2], nearest[:, -1]
-        found.append(first < second / 3)
-    return torch.cat(found)
+        flags.append(first < second / 3)
+    return torch.cat(flags)
 
 
 def divergence(left: Tensor, right: Tensor) -> float:

@@ -70,13 +70,13 @@ class Lpips(nn.Module):
             size = [round(length * larger) for length in x.shape[2:]]
             x = F.interpolate(x, size=size, mode="bilinear", align_corners=False)
         x = (x - self.shift) / self.scale
-        found = []
+        features = []
         for index, layer in enumerate(self.convolutions):
             if index in POOLED_BEFORE:
                 x = F.max_pool2d(x, 3, 2)
             x = F.relu(layer(x))
-            found.append(x / (x.square().sum(1, keepdim=True).sqrt() + 1e-10))
-        return found
+            features.append(x / (x.square().sum(1, keepdim=True).sqrt() + 1e-10))
+        return features
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         """The distance of each pair of pictures (n, channels, height, width), uint8."""
@@ -120,8 +120,8 @@ def diversity(network: Lpips, values: Tensor, groups: list[Any], resamples: int)
     pairs = torch.tensor(partners(groups), dtype=torch.long).reshape(-1, 2)
     if not len(pairs):
         return None
-    found = [network(values[part[:, 0]], values[part[:, 1]]).cpu() for part in in_parts(pairs, BATCH)]
-    return mean_of_rows(torch.cat(found), resamples)
+    distances = [network(values[part[:, 0]], values[part[:, 1]]).cpu() for part in in_parts(pairs, BATCH)]
+    return mean_of_rows(torch.cat(distances), resamples)
 
 
 def open_lpips(name: str, device: str = "auto") -> Lpips:

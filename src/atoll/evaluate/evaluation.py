@@ -24,41 +24,41 @@ Report = Callable[[str, int, int], None]
 
 def evaluate(run: Run, progress: Report | None = None) -> dict[str, Any]:
     """Measure a run as its [evaluate] and [sample] sections say; adds to `evaluation/evaluation.json`."""
-    how = run.config.evaluate
+    config = run.config.evaluate
     settings = run.config.sample.model_dump(exclude={"num", "strategy", "prompts", *OPENING})
     sampler = open_run_model(run)
     ensemble = sampler.ensemble
-    judge = Judge(run, how)
+    judge = Judge(run, config)
     judge.ready()
-    strategies = how.strategies or (run.config.sample.strategy,)
-    monolith = None if how.monolith is None else _monolith(Path(how.monolith), judge, settings)
+    strategies = config.strategies or (run.config.sample.strategy,)
+    monolith = None if config.monolith is None else _monolith(Path(config.monolith), judge, settings)
     rows = {}
     for strategy in strategies:
-        asked = {**settings, "strategy": strategy}
+        request = {**settings, "strategy": strategy}
         count = None if progress is None else partial(progress, f"samples of {strategy}")
-        rows[strategy], drawn = sample_and_judge(sampler, judge, how.num, asked, count)
+        rows[strategy], drawn = sample_and_judge(sampler, judge, config.num, request, count)
         if monolith is not None:
-            rows[strategy]["monolith"] = matched.alike(drawn.x_0, monolith, how.bootstrap)
-    told = run.config.sample.model_dump(mode="json")
-    rows = {name: {**row, "sample": {**told, "strategy": row["strategy"]}} for name, row in rows.items()}
-    found: dict[str, Any] = {
+            rows[strategy]["monolith"] = matched.alike(drawn.x_0, monolith, config.bootstrap)
+    sample = run.config.sample.model_dump(mode="json")
+    rows = {name: {**row, "sample": {**sample, "strategy": row["strategy"]}} for name, row in rows.items()}
+    record: dict[str, Any] = {
         "run": run.config.name,
-        "num": how.num,
+        "num": config.num,
         "data": {"samples": len(judge.real), "source": run.config.data.source},
-        "sample": told,
+        "sample": sample,
         "networks": networks(run),
         "strategies": rows,
     }
-    if how.routing and len(ensemble.experts) > 1 and ensemble.router is not None:
-        examined = routing.examine(ensemble, run, how.routing, resamples=how.bootstrap)
+    if config.routing and len(ensemble.experts) > 1 and ensemble.router is not None:
+        examined = routing.examine(ensemble, run, config.routing, resamples=config.bootstrap)
         predicted = routing.predicts([examined])
-        found["routing"] = {
+        record["routing"] = {
             **examined,
             "entropy_predicts_greedy_loss": None if predicted is None else predicted.facts(),
         }
-    found = with_earlier(run, found)
-    write_json(run.path / EVALUATION, found)
-    return found
+    record = with_earlier(run, record)
+    write_json(run.path / EVALUATION, record)
+    return record
 
 
 def networks(run: Run) -> str:
@@ -68,14 +68,14 @@ def networks(run: Run) -> str:
     return digest([stage.digest if stage.done else None for stage in stages])
 
 
-def with_earlier(run: Run, found: Mapping[str, Any]) -> dict[str, Any]:
+def with_earlier(run: Run, record: Mapping[str, Any]) -> dict[str, Any]:
     """What was found now, and under `measured` also what earlier calls found of the same networks."""
     path = run.path / EVALUATION
     earlier = read_json(path) if path.is_file() else {}
-    kept = earlier if earlier.get("networks") == found["networks"] else {}
-    measured = {**kept.get("measured", {}), **{setting(row): row for row in found["strategies"].values()}}
+    kept = earlier if earlier.get("networks") == record["networks"] else {}
+    measured = {**kept.get("measured", {}), **{setting(row): row for row in record["strategies"].values()}}
     routing = {"routing": kept["routing"]} if "routing" in kept else {}
-    return {**routing, **found, "measured": measured}
+    return {**routing, **record, "measured": measured}
 
 
 ALWAYS = ("strategy", "steps", "solver")
@@ -87,12 +87,12 @@ NOT_TOLD = frozenset(
 
 def setting(row: Mapping[str, Any]) -> str:
     """How samples were drawn, in words; by this a measurement is known among others of the same run."""
-    asked, usual = row["sample"], SampleConfig().model_dump(mode="json")
-    words = [row["strategy"], f"{asked['steps']} {asked['solver']} steps"]
+    settings, usual = row["sample"], SampleConfig().model_dump(mode="json")
+    words = [row["strategy"], f"{settings['steps']} {settings['solver']} steps"]
     words += [
-        f"{key} {_plain(asked[key])}"
+        f"{key} {_plain(settings[key])}"
         for key in usual
-        if key not in NOT_TOLD and key in asked and asked[key] != usual[key]
+        if key not in NOT_TOLD and key in settings and settings[key] != usual[key]
     ]
     return ", ".join([*words, f"{row['num']:,} samples"])
 
@@ -107,8 +107,10 @@ def _monolith(folder: Path, judge: Judge, settings: Mapping[str, Any]) -> Tensor
     shape = judge.real.contents.shape
     if len(other.ensemble.experts) != 1 or other.ensemble.shape != shape:
         raise ConfigError(f"evaluate.monolith '{folder}' is not a run of one cluster with samples of {shape}")
-    asked = judge.conditions(judge.how.num)
-    return other.sample(judge.how.num, **asked, **{**settings, "strategy": "ancestral", "experts": None})
+    conditions = judge.conditions(judge.config.num)
+    return other.sample(
+        judge.config.num, **conditions, **{**settings, "strategy": "ancestral", "experts": None}
+    )
 
 
 def routing_table(examined: Mapping[str, Any]) -> str:
@@ -116,11 +118,11 @@ def routing_table(examined: Mapping[str, Any]) -> str:
     head = ("t", "accuracy", "calibration", "entropy", "own", "others", "full", "top-1", "disagreement")
     lines = ["".join(f"{name:>13}" for name in head)]
     lines += ["".join(f"{row[name]:13.4f}" for name in head) for row in examined["times"]]
-    found = examined["entropy_predicts_greedy_loss"]
-    if found is not None:
-        low, high = (f"{found[end]:.2f}" for end in ("low", "high"))
-        said = f"rank correlation {found['value']:.2f} ({low} to {high})"
-        lines.append(f"entropy and what top-1 loses against full: {said}")
+    correlation = examined["entropy_predicts_greedy_loss"]
+    if correlation is not None:
+        low, high = (f"{correlation[end]:.2f}" for end in ("low", "high"))
+        words = f"rank correlation {correlation['value']:.2f} ({low} to {high})"
+        lines.append(f"entropy and what top-1 loses against full: {words}")
     num = examined["num"]
     lines.append(f"on {num:,} real samples at each time; the 95 % interval of each number is in {FILE}")
     return "\n".join(lines)

@@ -48,9 +48,9 @@ class Space:
             key = digest([self._real.name, self.name, self.about])[:16]
             path = self._folder / f"reference-{key}.safetensors"
             if not path.is_file():
-                found = self._of_stored()
+                features = self._of_stored()
                 with replacing(path) as beside:
-                    write_tensors(beside, {"features": found})
+                    write_tensors(beside, {"features": features})
             self._reference = read_tensors(path)["features"]
         return self._reference
 

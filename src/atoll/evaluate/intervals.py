@@ -49,8 +49,8 @@ def mean_of_rows(rows: Tensor, resamples: int, seed: int = 0) -> Measured:
     """The mean of a number of each row; a share of rows lies between 0 and 1, and so does its interval."""
     share = rows.dtype == torch.bool
     rows = rows.double().cpu()
-    found = bootstrap(len(rows), lambda chosen: float(rows[chosen].mean()), resamples, seed)
-    return found._replace(low=max(found.low, 0.0), high=min(found.high, 1.0)) if share else found
+    measured = bootstrap(len(rows), lambda chosen: float(rows[chosen].mean()), resamples, seed)
+    return measured._replace(low=max(measured.low, 0.0), high=min(measured.high, 1.0)) if share else measured
 
 
 STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)

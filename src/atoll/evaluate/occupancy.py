@@ -33,19 +33,19 @@ def clusters_of(run: Run, x_0: Tensor, contents: SampleFormat) -> Tensor | None:
     return torch.from_numpy(rule.assign_features(torch.cat(rows).numpy()).cluster)
 
 
-def shares(found: Tensor, real: Tensor, resamples: int) -> dict[str, Any]:
+def shares(members: Tensor, real: Tensor, resamples: int) -> dict[str, Any]:
     """Shares of the groups among samples and data, and the divergence of the two with its interval."""
     groups = len(real)
-    counts = torch.bincount(found, minlength=groups).double()
+    counts = torch.bincount(members, minlength=groups).double()
 
-    found_apart = bootstrap(len(found), lambda chosen: apart(found[chosen], real), resamples)
+    divergence = bootstrap(len(members), lambda chosen: apart(members[chosen], real), resamples)
     return {
         "samples": (counts / counts.sum()).tolist(),
         "data": (real.double() / real.sum()).tolist(),
-        "divergence": found_apart._replace(low=max(0.0, found_apart.low)).facts(),
+        "divergence": divergence._replace(low=max(0.0, divergence.low)).facts(),
     }
 
 
-def apart(found: Tensor, real: Tensor) -> float:
+def apart(members: Tensor, real: Tensor) -> float:
     """The divergence of the groups of some samples from those of the data."""
-    return distances.divergence(torch.bincount(found, minlength=len(real)), real)
+    return distances.divergence(torch.bincount(members, minlength=len(real)), real)

@@ -62,10 +62,10 @@ def draw(run: Run, count: int) -> Real:
         table = parts.read_group(name, group)
         values = np.concatenate([fixed_bytes(chunk) for chunk in table["sample"].chunks])
         values = values.view(dtype).reshape(len(values), *shape)
-        said = table["label"].to_pylist(), table["caption"].to_pylist()
+        columns = table["label"].to_pylist(), table["caption"].to_pylist()
         for place, within in rows:
             stored[place] = values[within]
-            labels[place], captions[place] = said[0][within], said[1][within]
+            labels[place], captions[place] = columns[0][within], columns[1][within]
     name = hashlib.sha256(f"{run.data.digest} {len(chosen)}".encode()).hexdigest()[:16]
     return Real(torch.from_numpy(stored), labels, captions, contents, name)
 

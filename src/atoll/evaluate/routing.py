@@ -65,14 +65,14 @@ def _at(
     ensemble: Ensemble, batch: Batch, noise: Tensor, t: float, experts: bool, resamples: int = 0
 ) -> dict[str, Any]:
     """One time: rows of all samples are gathered part by part, then summed up."""
-    told = _told(ensemble, batch)
+    conditions = _told(ensemble, batch)
     posteriors, errors, apart = [], [], []
     for start in range(0, len(noise), ROWS):
         some = slice(start, start + ROWS)
         x_0, e = batch.x_0[some].to(ensemble.device), noise[some].to(ensemble.device)
         times = torch.full((len(x_0),), t, device=ensemble.device)
         x_t = path.point(x_0, e, times)
-        condition = None if told is None else told[some].to(ensemble.device)
+        condition = None if conditions is None else conditions[some].to(ensemble.device)
         posterior = ensemble.posterior(x_t, times, condition)
         posteriors.append(posterior.cpu())
         if experts:
@@ -82,14 +82,14 @@ def _at(
             errors.append(_errors(v, posterior, e - x_0).cpu())
             apart.append(mixture.combine(posterior, mixture.of_everyone(v)).disagreement.cpu())
     told_router, rows = torch.cat(posteriors), {"cluster": batch.cluster}
-    found = {"t": t, **router_facts(told_router, batch.cluster)}
+    facts = {"t": t, **router_facts(told_router, batch.cluster)}
     if experts:
         rows |= {"errors": torch.cat(errors), "apart": torch.cat(apart)}
-        found |= expert_facts(rows["errors"], batch.cluster, len(ensemble.experts))
-        found["disagreement"] = float(rows["apart"].double().mean())
+        facts |= expert_facts(rows["errors"], batch.cluster, len(ensemble.experts))
+        facts["disagreement"] = float(rows["apart"].double().mean())
     if resamples:
-        found["intervals"] = _intervals(told_router, rows, resamples)
-    return found
+        facts["intervals"] = _intervals(told_router, rows, resamples)
+    return facts
 
 
 def _intervals(posterior: Tensor, rows: Mapping[str, Tensor], resamples: int) -> dict[str, list[float]]:
@@ -114,11 +114,11 @@ def _intervals(posterior: Tensor, rows: Mapping[str, Tensor], resamples: int) ->
             "greedy": first - full,
             "disagreement": rows["apart"].double(),
         }
-    found = {name: mean_of_rows(values, resamples) for name, values in each.items()}
-    found["calibration"] = bootstrap(
+    intervals = {name: mean_of_rows(values, resamples) for name, values in each.items()}
+    intervals["calibration"] = bootstrap(
         len(cluster), lambda chosen: calibration(posterior[chosen], cluster[chosen]), resamples
     )
-    return {name: [measured.low, measured.high] for name, measured in found.items()}
+    return {name: [measured.low, measured.high] for name, measured in intervals.items()}
 
 
 def _errors(v: Tensor, posterior: Tensor, target: Tensor) -> Tensor:
@@ -207,8 +207,8 @@ def predicts(examined: Sequence[Mapping[str, Any]], resamples: int = RESAMPLES) 
 
     def of(chosen: Tensor) -> float:
         some = chosen.tolist()
-        found = correlation([x[i] for i in some], [y[i] for i in some])
-        return math.nan if found is None else found
+        value = correlation([x[i] for i in some], [y[i] for i in some])
+        return math.nan if value is None else value
 
     measured = bootstrap(len(rows), of, resamples)
     return measured._replace(low=max(-1.0, measured.low), high=min(1.0, measured.high))

@@ -135,8 +135,8 @@ def draw(
     """
     cumulative = posterior.double().cumsum(1)
     position = uniform.double() * cumulative[:, -1]
-    found = torch.searchsorted(cumulative, position[:, None], right=True)[:, 0]
-    return found.clamp(max=posterior.shape[1] - 1)
+    expert = torch.searchsorted(cumulative, position[:, None], right=True)[:, 0]
+    return expert.clamp(max=posterior.shape[1] - 1)
 
 
 def given_class(

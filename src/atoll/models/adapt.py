@@ -66,8 +66,8 @@ def _check(have: Blueprint, want: Blueprint) -> None:
     if have.role != "expert":
         raise ConfigError("expert.init is a router; give the folder of an expert")
     if differ:
-        said = ", ".join(f"{name} = {_toml(getattr(have.network, name))}" for name in differ)
-        raise ConfigError(f"expert.init has another network; set in [expert]: {said}")
+        settings = ", ".join(f"{name} = {_toml(getattr(have.network, name))}" for name in differ)
+        raise ConfigError(f"expert.init has another network; set in [expert]: {settings}")
     if have.shape[0] != want.shape[0] or len(have.shape) != len(want.shape):
         raise ConfigError(
             f"expert.init is for samples {list(have.shape)} (channels, *grid), not {list(want.shape)}"

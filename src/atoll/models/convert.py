@@ -126,15 +126,15 @@ def _prepared(foreign: Foreign, keys: dict[str, Any], ignored: Sequence[str]) ->
 
 def expand(keys: Keys, depth: int) -> dict[str, list[str]]:
     """One entry per tensor of ours: the names of theirs that make it."""
-    found: dict[str, list[str]] = {}
+    table: dict[str, list[str]] = {}
     for ours, theirs in keys.items():
         sources = [theirs] if isinstance(theirs, str) else list(theirs)
         for i in range(depth) if "{i}" in ours else [0]:
             for part in ("weight", "bias") if ours.endswith("*") else [""]:
                 names = [name.replace("{i}", str(i)) for name in (ours, *sources)]
                 mine, *yours = [name[:-1] + part if name.endswith("*") else name for name in names]
-                found[mine] = yours
-    return found
+                table[mine] = yours
+    return table
 
 
 def rename(foreign: Foreign, keys: Keys, blueprint: Blueprint) -> Tensors:
@@ -172,10 +172,10 @@ def _needed(wanted: Mapping[str, Any]) -> set[str]:
     return wanted.keys() - {"trunk.position", "trunk.time.frequency", "trunk.text.null"}
 
 
-def _complain(foreign: Foreign, how: str, keys: Sequence[str]) -> None:
+def _complain(foreign: Foreign, problem: str, keys: Sequence[str]) -> None:
     if keys:
         some = ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
-        raise CheckpointError(f"{foreign.origin} {how} {some}")
+        raise CheckpointError(f"{foreign.origin} {problem} {some}")
 
 
 def without_variance(head: Tensor, patch: int, channels: int) -> Tensor:
@@ -210,15 +210,15 @@ def _with_tables(foreign: Foreign, tensors: Tensors, blueprint: Blueprint) -> tu
 
 def to_layout(tensors: Mapping[str, Tensor], blueprint: Blueprint, layout: str) -> Tensors:
     """The inverse of `rename`: an expert's weights under the names of a layout, without a variance."""
-    found: Tensors = {}
+    weights: Tensors = {}
     for ours, theirs in expand(LAYOUTS[layout], blueprint.network.depth).items():
         if ours not in tensors:
             continue
         value = tensors[ours]
         if ours == "trunk.embed.weight":
             value = value.view(len(value), blueprint.shape[0], *blueprint.patch)
-        found |= dict(zip(theirs, value.chunk(len(theirs)), strict=True))
-    return {name: value.contiguous() for name, value in found.items()}
+        weights |= dict(zip(theirs, value.chunk(len(theirs)), strict=True))
+    return {name: value.contiguous() for name, value in weights.items()}
 
 
 def _dit_blueprint(foreign: Foreign, facts: Facts) -> Blueprint:
@@ -330,12 +330,12 @@ def _one_size(foreign: Foreign, blueprint: Blueprint) -> Foreign:
     emb = "adaln_single.emb"
     if f"{emb}.resolution_embedder.linear_1.weight" in tensors:
         pixels = float(samples * LATENT_SCALE)
-        told = [
+        embeddings = [
             _embed(tensors, f"{emb}.resolution_embedder", torch.tensor([pixels, pixels])),
             _embed(tensors, f"{emb}.aspect_ratio_embedder", torch.tensor([1.0])),
         ]
         bias = f"{emb}.timestep_embedder.linear_2.bias"
-        tensors[bias] = tensors[bias].float() + torch.cat(told)
+        tensors[bias] = tensors[bias].float() + torch.cat(embeddings)
     return replace(foreign, tensors=tensors, position=position)
 
 

@@ -54,8 +54,8 @@ class Foreign:
 
     def count(self, pattern: str) -> int:
         """How many numbers there are at the place of {i}."""
-        found = re.compile(re.escape(pattern).replace(re.escape("{i}"), r"(\d+)"))
-        numbers = {int(match[1]) for key in self.tensors if (match := found.match(key))}
+        expression = re.compile(re.escape(pattern).replace(re.escape("{i}"), r"(\d+)"))
+        numbers = {int(match[1]) for key in self.tensors if (match := expression.match(key))}
         return max(numbers, default=-1) + 1
 
 

@@ -186,10 +186,10 @@ def node(run: Run, name: str) -> Node:
 def of_command(run: Run, command: str, index: int = 0) -> list[Node]:
     """The stages that a command makes, one after the other."""
     named = [kind for kind in KINDS if (kind.command or kind.name) == command]
-    found = [one for one in made(run) if one.kind in named]
-    if not found or any(kind.count is not None and kind.name == command for kind in named):
+    stages = [one for one in made(run) if one.kind in named]
+    if not stages or any(kind.count is not None and kind.name == command for kind in named):
         return [node(run, f"{command} {index}")]
-    return found
+    return stages
 
 
 def after(run: Run, names: Sequence[str]) -> list[Node]:

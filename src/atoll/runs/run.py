@@ -211,14 +211,14 @@ def _tree(text: bytes | None) -> dict[str, Any]:
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Which keys of a config have other values, with both of them."""
-    found = []
+    differences = []
     for key in sorted({*before, *after}):
         old, new = before.get(key), after.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            found += _differences(old, new, f"{prefix}{key}.")
+            differences += _differences(old, new, f"{prefix}{key}.")
         elif old != new:
-            found.append(f"{prefix}{key} was {json.dumps(old)}, is {json.dumps(new)}")
-    return found
+            differences.append(f"{prefix}{key} was {json.dumps(old)}, is {json.dumps(new)}")
+    return differences
 
 
 def runs_folder() -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
-_asked: list[tuple[threading.Event, Callable[[], None]]] = []
+_requests: list[tuple[threading.Event, Callable[[], None]]] = []
 """Whoever asks at present, the outermost first: a request is for all of them."""
 
 
@@ -17,21 +17,21 @@ def stop_requests(at_once: Callable[[], None] = lambda: None) -> Iterator[Callab
 
     In a thread that is not the first there are no signals to catch, and nobody asks to stop.
     """
-    asked = threading.Event()
+    request = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
+        yield request.is_set
         return
     before = {number: signal.signal(number, _ask) for number in STOPPING}
-    _asked.append((asked, at_once))
+    _requests.append((request, at_once))
     try:
-        yield asked.is_set
+        yield request.is_set
     finally:
-        _asked.pop()
+        _requests.pop()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _ask(number: int, frame: FrameType | None) -> None:
-    for asked, at_once in _asked:
-        asked.set()
+    for request, at_once in _requests:
+        request.set()
         at_once()
