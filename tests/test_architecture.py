@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "study": {"config", "runs", "data", "sampling", "evaluate", "plan", "launch", "pages", "errors"},
     "publish": {"config", "devices", "runs", "models", "data", "sampling", "errors"},
     "plan": {"config", "devices", "models", "threads", "errors"},
-    "pages": {"config", "runs", "sampling", "evaluate", "plan", "doctor"},
+    "pages": {"config", "runs", "data", "sampling", "evaluate", "plan", "doctor"},
     "storage": {"config", "runs", "errors"},
     "launch": {"config", "runs", "storage", "plan", "threads", "errors"},
     "doctor": {"config", "launch", "runs", "threads"},
