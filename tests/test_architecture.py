@@ -153,6 +153,51 @@ def test_every_module_says_its_one_idea():
         assert said.splitlines()[0].endswith((".", "?")), path
 
 
+def given_names(tree: ast.AST) -> list[tuple[int, str]]:
+    """The names that a module gives to variables, parameters, attributes and fields, with their lines."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.append((node.lineno, node.id))
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.append((node.lineno, node.attr))
+        elif isinstance(node, ast.arg):
+            names.append((node.lineno, node.arg))
+    return names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "found = 1",
+        "found: int = 1",
+        "class A:\n    found: int",
+        "self.found = 1",
+        "for found in []: pass",
+        "x = [found for found in []]",
+        "if (found := 1): pass",
+        "with a as (b, found): pass",
+        "def f(*, found): pass",
+        "def f(**found): pass",
+        "f = lambda found: 1",
+    ],
+)
+def test_every_way_to_give_a_name_is_seen(text):
+    assert "found" in [name for _, name in given_names(ast.parse(text))]
+
+
+def test_variables_are_nouns():
+    """What is found, told or said is a record, a condition, a sentence: the name says which."""
+    vague = {"found", "told", "said", "how"}
+    offenders = [
+        f"{path.relative_to(SOURCE)}:{line} {name}"
+        for path in modules()
+        for line, name in given_names(ast.parse(path.read_text(encoding="utf-8")))
+        if name in vague
+    ]
+    assert offenders == []
+
+
 def code_files() -> list[Path]:
     folders = [ROOT / name for name in ("src", "tests", "benchmarks", "docs")]
     return [path for folder in folders for path in folder.rglob("*.py") if path != Path(__file__)]

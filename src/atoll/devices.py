@@ -26,25 +26,25 @@ def best() -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def pick(asked: str | None, key: str = "device") -> torch.device:
+def pick(name: str | None, key: str = "device") -> torch.device:
     """The device that was asked for under this key, or with `auto` the best one."""
     import torch  # noqa: PLC0415
 
-    if asked in (None, "auto"):
+    if name in (None, "auto"):
         return best()
     try:
-        return torch.empty(0, device=asked).device
+        return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError):
-        raise ConfigError(f"{key} '{asked}' is not there; use cpu or auto") from None
+        raise ConfigError(f"{key} '{name}' is not there; use cpu or auto") from None
 
 
-def arithmetic(asked: str, device: torch.device) -> str:
+def arithmetic(precision: str, device: torch.device) -> str:
     """What was asked for, or with `auto` the fastest arithmetic that this device has units for.
 
     Without units a CPU converts every number back and forth and is ten times slower than with float32.
     """
-    if asked != "auto":
-        return asked
+    if precision != "auto":
+        return precision
     if has_bfloat16_units(device):
         return "bfloat16"
     return "float16" if _has_float16_units(device) else "float32"

@@ -57,9 +57,11 @@ def _threads() -> str:
     """What jobs would get by default, and which variables of the environment decide it."""
     small, large = (machine.share(1, LaunchConfig(), useful).threads for useful in (1, threads.cores()))
     at_once = machine.share(threads.cores(), LaunchConfig()).at_once
-    asked = {name: os.environ.get(name) for name in (*threads.COUNTS, *threads.WAITING)}
+    variables = {name: os.environ.get(name) for name in (*threads.COUNTS, *threads.WAITING)}
     own = [
-        f"{name}={value}" for name, value in asked.items() if value not in (None, threads.WAITING.get(name))
+        f"{name}={value}"
+        for name, value in variables.items()
+        if value not in (None, threads.WAITING.get(name))
     ]
     known = ", ".join(own) or "no OMP variable set"
     return f"{small} for a small network, {large} for a large one, {at_once} jobs at once ({known})"

@@ -53,8 +53,8 @@ def sample(
             written = room.sample(
                 opened, out, own=own, label=label, prompt=prompt, progress=count, **settings
             )
-    said = room.strategy_sentence(written)
-    tell(as_json, written, f"{said}\nWrote {written.get('grid', written['samples'])}")
+    sentence = room.strategy_sentence(written)
+    tell(as_json, written, f"{sentence}\nWrote {written.get('grid', written['samples'])}")
 
 
 @app.command()
@@ -73,14 +73,14 @@ def evaluate(
     run = open_run(run_folder, samples=True)
     opened = run.changed(overrides)
     with bar(as_json) as progress:
-        found = evaluation.evaluate(opened, progress=progress)
+        record = evaluation.evaluate(opened, progress=progress)
     if (opened.path / "samples" / "samples.json").is_file():
         from atoll.pages import report
 
         report.write_report(run, opened.path / "samples")
-    said = [measure.table(list(found["strategies"].items()))]
-    said += [evaluation.routing_table(found["routing"])] if "routing" in found else []
-    tell(as_json, found, "\n".join([*said, f"Wrote {opened.path / 'evaluation' / evaluation.FILE}"]))
+    tables = [measure.table(list(record["strategies"].items()))]
+    tables += [evaluation.routing_table(record["routing"])] if "routing" in record else []
+    tell(as_json, record, "\n".join([*tables, f"Wrote {opened.path / 'evaluation' / evaluation.FILE}"]))
 
 
 @app.command()

@@ -13,21 +13,21 @@ from atoll import devices
 from atoll.errors import DataError
 
 
-def arithmetic(asked: str, device: torch.device) -> str:
+def arithmetic(precision: str, device: torch.device) -> str:
     """What was asked for; `auto` never means float16, in which models that others trained overflow."""
-    chosen = devices.arithmetic(asked, device)
-    return "float32" if asked == "auto" and chosen == "float16" else chosen
+    chosen = devices.arithmetic(precision, device)
+    return "float32" if precision == "auto" and chosen == "float16" else chosen
 
 
 def require(library: str, key: str) -> Any:
     """Import a library of the extra `hf`, which takes seconds, only when it is asked for."""
     try:
-        found = importlib.import_module(library)
+        module = importlib.import_module(library)
     except ImportError:
         raise DataError(f"{key} needs the library {library}; pip install 'atoll[hf]'") from None
-    found.utils.logging.set_verbosity_error()  # what matters is said by us, in one line
-    found.utils.logging.disable_progress_bar()
-    return found
+    module.utils.logging.set_verbosity_error()  # what matters is said by us, in one line
+    module.utils.logging.disable_progress_bar()
+    return module
 
 
 @contextlib.contextmanager

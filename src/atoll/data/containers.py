@@ -255,26 +255,26 @@ def tar_value(record: Mapping[str, bytes], config: DataConfig) -> Any:
 
 def tar_said(record: Mapping[str, bytes], config: DataConfig) -> tuple[str | None, str | None]:
     """Label and caption of a record, from files of their own or from its json."""
-    said: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     try:
         loaded = json.loads(record.get("json", b"{}"))
-        said.update(loaded if isinstance(loaded, dict) else {})
+        fields.update(loaded if isinstance(loaded, dict) else {})
     except ValueError:
         pass  # a sample is worth having without what was said of it
-    said.update(
+    fields.update(
         {ending: text.decode(errors="replace") for ending, text in record.items() if ending != "json"}
     )
-    label = choose_ending(said, config.label_field, LABEL_FIELDS)
-    caption = choose_ending(said, config.caption_field, CAPTION_FIELDS)
+    label = choose_ending(fields, config.label_field, LABEL_FIELDS)
+    caption = choose_ending(fields, config.caption_field, CAPTION_FIELDS)
     return (
-        label_text(said[label]) if label is not None else None,
-        str(said[caption]).strip() if caption is not None else None,
+        label_text(fields[label]) if label is not None else None,
+        str(fields[caption]).strip() if caption is not None else None,
     )
 
 
-def choose_ending(record: Mapping[str, Any], asked: str | None, usual: Sequence[str]) -> str | None:
+def choose_ending(record: Mapping[str, Any], field: str | None, usual: Sequence[str]) -> str | None:
     """Which of a record's fields to take; records may differ, so a missing one is no mistake."""
-    return next((name for name in ((asked,) if asked is not None else usual) if name in record), None)
+    return next((name for name in ((field,) if field is not None else usual) if name in record), None)
 
 
 class HubSource:

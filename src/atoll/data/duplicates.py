@@ -21,8 +21,8 @@ def repeated_rows(paths: Sequence[Path], at_once: int = AT_ONCE) -> list[NDArray
     repeated: list[list[NDArray[np.int64]]] = [[] for _ in paths]
     with tempfile.TemporaryDirectory(".partial", ".ids-", paths[0].parent if paths else None) as folder:
         for bucket in _spread(paths, -(-rows // at_once), Path(folder)):
-            for file, found in _repeated_in(np.fromfile(bucket, RECORD)):
-                repeated[file].append(found)
+            for file, repeats in _repeated_in(np.fromfile(bucket, RECORD)):
+                repeated[file].append(repeats)
     return [np.sort(np.concatenate([np.zeros(0, np.int64), *parts])) for parts in repeated]
 
 

@@ -340,11 +340,11 @@ def _drop_duplicates(paths: Sequence[Path], *, drop: bool) -> tuple[int, list[st
 
 def class_names(source: Source, facts: Sequence[Facts]) -> list[str]:
     """All labels: in the order of the source if it has one, else numbers by value, then words."""
-    found = {label for fact in facts for label in fact.labels}
-    if len(found) > MAX_CLASSES:
+    labels = {label for fact in facts for label in fact.labels}
+    if len(labels) > MAX_CLASSES:
         raise DataError(
-            f"there are {len(found)} different labels; if these are captions, set data.caption_field"
+            f"there are {len(labels)} different labels; if these are captions, set data.caption_field"
         )
-    if found <= set(source.class_names):
-        return list(source.class_names) if found else []
-    return sorted(found, key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name))
+    if labels <= set(source.class_names):
+        return list(source.class_names) if labels else []
+    return sorted(labels, key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name))

@@ -93,9 +93,9 @@ def find_files(source: str) -> list[Path]:
     """All files that a path or a pattern names, in the order of their names."""
     path = Path(source).expanduser()
     if path.is_dir():
-        found = (file for file in path.rglob("*") if _is_file(file) and not _hidden(file.relative_to(path)))
+        files = (file for file in path.rglob("*") if _is_file(file) and not _hidden(file.relative_to(path)))
         runs = runs_folder().resolve()  # which may lie in the source, and would be new samples every time
-        outside = (file for file in found if runs not in file.resolve().parents)
+        outside = (file for file in files if runs not in file.resolve().parents)
         return sorted(outside, key=lambda file: file.relative_to(path).as_posix())
     if path.is_file():
         return [path]
@@ -124,7 +124,7 @@ def identity_of_files(files: Sequence[Path], root: Path | None = None) -> str:
     facts = [(file.relative_to(root).as_posix() if root else file.name, state_of(file)) for file in files]
     if sum(stat.st_size for _, stat in facts) <= HASH_LIMIT:
         hashes = [patiently(partial(file_digest, file), file) if file.exists() else "" for file in files]
-        return digest([(name, found) for (name, _), found in zip(facts, hashes, strict=True)])
+        return digest([(name, content) for (name, _), content in zip(facts, hashes, strict=True)])
     return digest([(name, stat.st_size, stat.st_mtime_ns) for name, stat in facts])
 
 

@@ -84,10 +84,10 @@ class FileRule:
         return Assigned(cluster, np.zeros(len(cluster), np.float32))
 
     def _cluster(self, key: str) -> int:
-        found = self._table.execute("SELECT cluster FROM clusters WHERE key = ?", (key,)).fetchone()
-        if found is None:
+        row = self._table.execute("SELECT cluster FROM clusters WHERE key = ?", (key,)).fetchone()
+        if row is None:
             raise DataError(f"{self._path} does not say which cluster {key} belongs to; add it")
-        return int(found[0])
+        return int(row[0])
 
     def save(self, folder: Path) -> list[str]:
         """Write the rule down, and name the files."""

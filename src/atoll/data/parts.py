@@ -105,10 +105,10 @@ class Facts:
             ]
 
 
-def _count(said: dict[str, list[Any]], text: str, name: str) -> None:
+def _count(counts: dict[str, list[Any]], text: str, name: str) -> None:
     """Count what was said of a sample; of many different things the later ones are one."""
-    text = text if text in said or len(said) < KEPT_REASONS else "others"
-    said.setdefault(text, [0, name])[0] += 1
+    text = text if text in counts or len(counts) < KEPT_REASONS else "others"
+    counts.setdefault(text, [0, name])[0] += 1
 
 
 class PartWriter:

@@ -118,15 +118,15 @@ class FeatureRule:
 
     def assign_features(self, features: NDArray[Any]) -> Assigned:
         """The cluster of every row of features, block by block."""
-        found = [
+        blocks = [
             kmeans.assign(
                 self.project(features[start : start + kmeans.BLOCK], self._projection), self.fine, self.coarse
             )
             for start in range(0, len(features), kmeans.BLOCK)
         ]
         return Assigned(
-            np.concatenate([block.cluster for block in found]),
-            np.concatenate([block.margin for block in found]),
+            np.concatenate([block.cluster for block in blocks]),
+            np.concatenate([block.margin for block in blocks]),
         )
 
     def save(self, folder: Path) -> list[str]:
@@ -143,14 +143,14 @@ class FeatureRule:
         return [RULE, *arrays]
 
     @classmethod
-    def load(cls, folder: Path, said: Mapping[str, Any]) -> "FeatureRule":
+    def load(cls, folder: Path, record: Mapping[str, Any]) -> "FeatureRule":
         """Read the rule that `save` wrote."""
         arrays = {
             name: np.load(folder / name, allow_pickle=False)
             for name in (FINE, PROJECTION)
             if (folder / name).is_file()
         }
-        return cls(arrays[FINE], np.array(said["coarse"], np.int64), arrays.get(PROJECTION))
+        return cls(arrays[FINE], np.array(record["coarse"], np.int64), arrays.get(PROJECTION))
 
 
 class RandomRule:
@@ -177,14 +177,18 @@ class RandomRule:
 
     def save(self, folder: Path) -> list[str]:
         """Write the rule down, and name the files."""
-        said = {"method": "random", "seed": self._seed, "borders": [str(border) for border in self._borders]}
-        write_json(folder / RULE, said)
+        record = {
+            "method": "random",
+            "seed": self._seed,
+            "borders": [str(border) for border in self._borders],
+        }
+        write_json(folder / RULE, record)
         return [RULE]
 
     @classmethod
-    def load(cls, folder: Path, said: Mapping[str, Any]) -> "RandomRule":
+    def load(cls, folder: Path, record: Mapping[str, Any]) -> "RandomRule":
         """Read the rule that `save` wrote."""
-        return cls(np.array([int(border) for border in said["borders"]], np.uint64), said["seed"])
+        return cls(np.array([int(border) for border in record["borders"]], np.uint64), record["seed"])
 
 
 class LabelRule:
@@ -226,9 +230,9 @@ class LabelRule:
         return [RULE]
 
     @classmethod
-    def load(cls, folder: Path, said: Mapping[str, Any]) -> "LabelRule":
+    def load(cls, folder: Path, record: Mapping[str, Any]) -> "LabelRule":
         """Read the rule that `save` wrote."""
-        return cls(said["cluster_of"])
+        return cls(record["cluster_of"])
 
 
 def load_rule(stage: Stage) -> Rule:
@@ -241,12 +245,14 @@ def load_rule(stage: Stage) -> Rule:
 
 def read_rule(folder: Path) -> Rule:
     """A rule as it was written down."""
-    said = json.loads((folder / RULE).read_text(encoding="utf-8"))
+    record = json.loads((folder / RULE).read_text(encoding="utf-8"))
     kinds: dict[str, Any] = {"features": FeatureRule, "random": RandomRule, "labels": LabelRule}
-    if said.get("method") not in kinds:
-        raise DataError(f"{folder} was made by '{said.get('method')}', which says nothing about new samples")
+    if record.get("method") not in kinds:
+        raise DataError(
+            f"{folder} was made by '{record.get('method')}', which says nothing about new samples"
+        )
     try:
-        rule: Rule = kinds[said["method"]].load(folder, said)
+        rule: Rule = kinds[record["method"]].load(folder, record)
     except (KeyError, ValueError):
         raise CorruptError(f"{folder / RULE} is damaged; partition that run again") from None
     return rule

@@ -108,13 +108,13 @@ class Source(Protocol):
         ...
 
 
-def choose_field(names: Sequence[str], asked: str | None, usual: Sequence[str], key: str) -> str | None:
+def choose_field(names: Sequence[str], field: str | None, usual: Sequence[str], key: str) -> str | None:
     """The field that was asked for, or the first of the usual names that is there."""
-    if asked is not None and asked not in names:
+    if field is not None and field not in names:
         raise DataError(
-            f"data.{key} = '{asked}' is not there, only {', '.join(sorted(names))}; name one of these"
+            f"data.{key} = '{field}' is not there, only {', '.join(sorted(names))}; name one of these"
         )
-    return asked if asked is not None else next((name for name in usual if name in names), None)
+    return field if field is not None else next((name for name in usual if name in names), None)
 
 
 def label_text(value: Any, class_names: Sequence[str] = ()) -> str | None:

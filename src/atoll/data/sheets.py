@@ -47,8 +47,8 @@ def contact_sheet(parts: Sequence[Path], contents: SamplesContents, path: Path) 
         # By their place as well: copies of one sample must not fill the sheet.
         tickets = lottery(ids, 0) ^ lottery((rows + np.uint64(before))[:, None].view(np.uint8), 1)
         before += len(ids)
-        found = np.stack([tickets, np.full(len(ids), number, np.uint64), rows], axis=1)
-        lowest = np.concatenate([lowest, found])
+        candidates = np.stack([tickets, np.full(len(ids), number, np.uint64), rows], axis=1)
+        lowest = np.concatenate([lowest, candidates])
         lowest = lowest[np.lexsort(lowest.T[::-1])[:COUNT]]
     stored = [stored_sample(parts[int(part)], int(row), contents) for _, part, row in lowest]
     draw(np.stack(stored), contents, path)

@@ -77,7 +77,7 @@ class FolderSource:
         self.files = [file for file in files if is_picture(file)]
         self.rows: int | None = len(self.files)
         self._tables = {file for file in files if file.name in METADATA}
-        self.said = read_metadata(sorted(self._tables), config)
+        self.metadata = read_metadata(sorted(self._tables), config)
         self.others = [file for file in files if is_beside(file)]
         self.class_names: tuple[str, ...] = ()
         self.shaper = Shaper(config, (partial(read_bytes, file) for file in self.files), str(root))
@@ -114,8 +114,8 @@ class FolderSource:
 
     def _said_of(self, file: Path) -> tuple[str | None, str | None]:
         """Label and caption of a file."""
-        if self.said is not None:
-            return self.said.get(file.resolve(), (None, None))
+        if self.metadata is not None:
+            return self.metadata.get(file.resolve(), (None, None))
         beside = file.with_suffix(".txt")
         caption = read_bytes(beside).decode(errors="replace").strip() if beside.is_file() else None
         return "/".join(file.relative_to(self.root).parts[:-1]) or None, caption
@@ -127,7 +127,7 @@ def read_metadata(
     """Label and caption of each file that a table in the Hub's convention names; None without a table."""
     if not tables:
         return None
-    said: dict[Path, tuple[str | None, str | None]] = {}
+    metadata: dict[Path, tuple[str | None, str | None]] = {}
     for table in tables:
         rows = read_rows(table)
         if not rows or "file_name" not in rows[0]:
@@ -137,11 +137,11 @@ def read_metadata(
         caption = choose_field(names, config.caption_field, CAPTION_FIELDS, "caption_field")
         for row in rows:
             file = (table.parent / row["file_name"]).resolve()
-            said[file] = (
+            metadata[file] = (
                 label_text(row.get(label)) if label else None,
                 row.get(caption) if caption else None,
             )
-    return said
+    return metadata
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

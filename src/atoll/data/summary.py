@@ -37,11 +37,11 @@ def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
-def _gathered(said: Iterable[Mapping[str, Sequence[Any]]]) -> tuple[Remark, ...]:
+def _gathered(parts: Iterable[Mapping[str, Sequence[Any]]]) -> tuple[Remark, ...]:
     """What was said of samples, the most frequent first, with the first sample that it was said of."""
     counts: dict[str, int] = {}
     firsts: dict[str, str] = {}
-    for some in said:
+    for some in parts:
         for text, (count, first) in some.items():
             counts[text] = counts.get(text, 0) + count
             firsts.setdefault(text, first)

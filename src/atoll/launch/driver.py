@@ -52,11 +52,11 @@ def drive(run: Run, on: str, screen: Screen, *, start_over: bool = False) -> Non
 def settle(run: Run, start_over: bool) -> list[Node]:
     """What is left to do, after what was made from other inputs is cleared away, if that is allowed."""
     state = survey(run)
-    asked = [node for node in state.stale if not node.kind.again]
-    if asked and not start_over:
-        raise StaleError(_refusal(state, asked))
+    outdated = [node for node in state.stale if not node.kind.again]
+    if outdated and not start_over:
+        raise StaleError(_refusal(state, outdated))
     if state.stale:
-        if asked:
+        if outdated:
             logger.info("%s", _announcement(state))
         clear(run, state.stale)
         state = survey(run)
@@ -207,7 +207,7 @@ def run_jobs(jobs: Sequence[Job], engine: Engine, watch: Watch) -> None:
     """Run every job to its end; one that fails is reported after the others have finished."""
     queue = _Queue({job.name: JobStatus(job) for job in jobs})
     statuses = list(queue.statuses.values())
-    with stop_requests() as asked:
+    with stop_requests() as signalled:
         try:
             while True:
                 ready = queue.ready()
@@ -220,7 +220,7 @@ def run_jobs(jobs: Sequence[Job], engine: Engine, watch: Watch) -> None:
                 for status in queue.running:
                     engine.poll(status)
                 watch(statuses)
-                if asked():
+                if signalled():
                     raise Interrupted(engine.stopped)
         except BaseException:
             engine.stop([status.job for status in queue.running])

@@ -28,14 +28,14 @@ def work(node: Node) -> None:
     mirror = Mirror.of(run)
     mirror.open(lead=node.kind.leads)
     try:
-        with stop_requests() as asked:
+        with stop_requests() as signalled:
             while not _is_finished(mirror, node):
                 seconds, name = run.config.launch.lease, mirror.name(node.stage)
-                lease = wait(mirror.leases, name, seconds, lambda: mirror.is_done(node.stage), asked)
+                lease = wait(mirror.leases, name, seconds, lambda: mirror.is_done(node.stage), signalled)
                 if lease is not None:
                     with kept(lease, seconds), contextlib.suppress(LeaseLost):
-                        _make(mirror, node, asked, lease)
-                elif asked():
+                        _make(mirror, node, signalled, lease)
+                elif signalled():
                     raise Interrupted("asked to stop while another machine was at work; run me again")
     finally:
         with contextlib.suppress(AtollError, Interrupted):
@@ -53,17 +53,18 @@ def _is_finished(mirror: Mirror, node: Node) -> bool:
     return mirror.download_record(node.stage) and node.stage.current(node.made_from())
 
 
-def _make(mirror: Mirror, node: Node, asked: Callable[[], bool], lease: Lease) -> None:
+def _make(mirror: Mirror, node: Node, signalled: Callable[[], bool], lease: Lease) -> None:
     for one in node.reads:
         mirror.download(one.stage)
     attempt = mirror.attempt(node.stage, lease.token)
     attempt.download()
-    code = _run(mirror, node, attempt, lambda: asked() or lease.lost)
+    code = _run(mirror, node, attempt, lambda: signalled() or lease.lost)
     if code == 0 and node.stage.done:
         mirror.upload(node.stage, attempt)
         return
     attempt.upload()
-    if asked():  # whether or not it was far enough to save: a process that is still starting cannot say so
+    # Whether or not it was far enough to save: a process that is still starting cannot say so.
+    if signalled():
         ranks.check(EXIT_RUN_AGAIN)
     if not lease.lost:
         ranks.check(code)
@@ -78,10 +79,10 @@ def _run(mirror: Mirror, node: Node, attempt: Attempt, stop: Callable[[], bool])
     due = time.monotonic() + interval
     try:
         # The request is passed on by the signal itself: we may be waiting for the store meanwhile.
-        with stop_requests(at_once=worker.terminate) as asked:
+        with stop_requests(at_once=worker.terminate) as signalled:
             while worker.poll() is None:
                 time.sleep(POLL_SECONDS)
-                if stop() and not asked():
+                if stop() and not signalled():
                     worker.terminate()
                 if time.monotonic() >= due and not stop():
                     with contextlib.suppress(Interrupted):  # the store is away: the work goes on

@@ -48,10 +48,10 @@ class Local:
 
     def stop(self, jobs: Sequence[Job]) -> None:
         """Ask every process to save and stop, and wait for it."""
-        asked = [self._running[job.name] for job in jobs if job.name in self._running]
-        for running, _, _ in asked:
+        processes = [self._running[job.name] for job in jobs if job.name in self._running]
+        for running, _, _ in processes:
             running.terminate()
-        for running, log, _ in asked:
+        for running, log, _ in processes:
             running.wait()
             log.close()
 

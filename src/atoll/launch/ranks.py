@@ -40,11 +40,11 @@ def run(spec: JobSpec, size: int) -> int:
         for one in running:
             one.terminate()
 
-    with stop_requests(at_once=stop) as asked:
+    with stop_requests(at_once=stop) as signalled:
         for rank in range(size):
             own = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
             running.append(process.start(spec, log=None, variables=own))
-        if asked():
+        if signalled():
             stop()
         return _wait(running)
 

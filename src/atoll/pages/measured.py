@@ -24,8 +24,8 @@ def rows_of(evaluation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         return dict(evaluation["measured"])
     rows = evaluation.get("strategies", {}).values()
     usual = {"sample": evaluation.get("sample", SampleConfig().model_dump(mode="json"))}
-    told = [{**usual, "num": evaluation.get("num", row["copies"]["num"]), **row} for row in rows]
-    return {setting(row): row for row in told}
+    records = [{**usual, "num": evaluation.get("num", row["copies"]["num"]), **row} for row in rows]
+    return {setting(row): row for row in records}
 
 
 def distance_name(rows: Rows) -> str | None:
@@ -63,12 +63,19 @@ def _measured_cost(
     sample = SampleConfig.model_validate(row["sample"])
     config = run.config.model_copy(update={"sample": sample})
     distance = _first_space(row)["frechet"]
-    told = {"distance": _short(distance["value"]), "interval": _interval(distance)}
+    measured = {"distance": _short(distance["value"]), "interval": _interval(distance)}
     if sample.model != "ensemble":  # one network, whose size is not that of the experts
-        return {"name": sample.model, "drawn": _steps(sample), "once": "", "whole": "", "times": "", **told}
+        return {
+            "name": sample.model,
+            "drawn": _steps(sample),
+            "once": "",
+            "whole": "",
+            "times": "",
+            **measured,
+        }
     name = row["strategy"]
     cost = next(iter(strategy_costs(config, contents, (name,)).values()))
-    return {**_cost(name, cost, sample, base), **told}
+    return {**_cost(name, cost, sample, base), **measured}
 
 
 def _cost(name: str, cost: Mapping[str, float], sample: SampleConfig, base: float) -> dict[str, Any]:
@@ -103,42 +110,42 @@ ALSO = {
 def numbers(rows: Rows) -> dict[str, Any] | None:
     """The table of what was measured: a row for each number, a column for each setting, and the floor."""
     table: dict[str, dict[str, Any]] = {}
-    for column, found in enumerate(rows.values()):
-        for what, number, floor in _numbers_of(found):
+    for column, measurement in enumerate(rows.values()):
+        for what, number, floor in _numbers_of(measurement):
             row = table.setdefault(what, {"what": what, "floor": _short(floor), "cells": [None] * len(rows)})
             row["cells"][column] = {"value": _short(number["value"]), "interval": _interval(number)}
-        for what, text in _facts_of(found):
+        for what, text in _facts_of(measurement):
             row = table.setdefault(what, {"what": what, "floor": "", "cells": [None] * len(rows)})
             row["cells"][column] = {"value": text, "interval": ""}
     return {"settings": list(rows), "rows": list(table.values())} if table else None
 
 
-def _numbers_of(found: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], float | None]]:
+def _numbers_of(measurement: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], float | None]]:
     """Every number of a setting with its floor."""
-    for space in found["features"].values():
+    for space in measurement["features"].values():
         for key, what in {"frechet": space["distance"], **MEASURED}.items():
             yield what, space[key], space["floor"][key]
     for key in ("clusters", "classes"):
-        if key in found:
-            yield f"divergence of {key} (bits)", found[key]["divergence"], found[key].get("floor")
-    yield "share of training samples copied", found["copies"], found["copies"]["floor"]
+        if key in measurement:
+            yield f"divergence of {key} (bits)", measurement[key]["divergence"], measurement[key].get("floor")
+    yield "share of training samples copied", measurement["copies"], measurement["copies"]["floor"]
     for key, what in ALSO.items():
-        if found.get(key) is not None:
-            floor = found.get("diversity_of_data") if key == "diversity" else None
-            yield what, found[key], floor["value"] if floor else None
-    if "monolith" in found:
-        alike = found["monolith"]
+        if measurement.get(key) is not None:
+            floor = measurement.get("diversity_of_data") if key == "diversity" else None
+            yield what, measurement[key], floor["value"] if floor else None
+    if "monolith" in measurement:
+        alike = measurement["monolith"]
         yield "likeness to the monolith", alike["matched"], alike["strangers"]["value"]
 
 
-def _facts_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts_of(measurement: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What has no interval."""
-    if "experts_per_step" in found:
-        yield "experts asked a step", f"{found['experts_per_step']:.3g}"
-    if "makers" in found and len(found["makers"]) > 1:
-        yield "samples by expert", " · ".join(f"{number:,}" for number in found["makers"])
-    if "seconds" in found:
-        rate = found["num"] / max(found["seconds"]["sample"], 1e-9)
+    if "experts_per_step" in measurement:
+        yield "experts asked a step", f"{measurement['experts_per_step']:.3g}"
+    if "makers" in measurement and len(measurement["makers"]) > 1:
+        yield "samples by expert", " · ".join(f"{number:,}" for number in measurement["makers"])
+    if "seconds" in measurement:
+        rate = measurement["num"] / max(measurement["seconds"]["sample"], 1e-9)
         yield "samples drawn a second, there", _short(rate)
 
 
@@ -146,7 +153,7 @@ def shares(rows: Rows, class_names: Sequence[str]) -> list[dict[str, Any]]:
     """Of clusters and of classes: the share of each among the data, and among the samples of each setting."""
     tables = []
     for key, title in (("clusters", "cluster"), ("classes", "class")):
-        having = {how: row[key] for how, row in rows.items() if key in row and "samples" in row[key]}
+        having = {column: row[key] for column, row in rows.items() if key in row and "samples" in row[key]}
         if not having:
             continue
         data: list[float] = next(iter(having.values()))["data"]
@@ -164,24 +171,24 @@ BY_TIME = ("accuracy", "calibration", "entropy", "own", "others", "full", "top-1
 
 def by_time(evaluation: Mapping[str, Any]) -> dict[str, Any] | None:
     """Router and experts by time as they were measured, each number with half its interval."""
-    found = evaluation.get("routing")
-    if found is None:
+    routing = evaluation.get("routing")
+    if routing is None:
         return None
-    body = [[f"{row['t']:.2f}", *(_with_half(row, name) for name in BY_TIME)] for row in found["times"]]
+    body = [[f"{row['t']:.2f}", *(_with_half(row, name) for name in BY_TIME)] for row in routing["times"]]
     return {
         "head": ("t", *BY_TIME),
         "body": body,
-        "num": found["num"],
-        "foretold": _foretold(found.get("entropy_predicts_greedy_loss")),
+        "num": routing["num"],
+        "foretold": _foretold(routing.get("entropy_predicts_greedy_loss")),
     }
 
 
-def _foretold(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _foretold(correlation: Mapping[str, Any] | None) -> str:
+    if correlation is None:
         return ""
     return (
         "Rank correlation of the router's entropy with what top-1 loses against the whole mixture: "
-        f"{found['value']:.2f} ({found['low']:.2f} to {found['high']:.2f})."
+        f"{correlation['value']:.2f} ({correlation['low']:.2f} to {correlation['high']:.2f})."
     )
 
 

@@ -90,9 +90,9 @@ def colour(index: int) -> str:
 
 def columns_of(record: Mapping[str, Any], widest: int = 16) -> list[str]:
     """What the columns of the grid were asked to be, where few things were asked for in turn."""
-    asked: list[str] = record.get("class") or record.get("prompt") or []
-    names = list(dict.fromkeys(asked))
-    return names if 1 < len(names) <= widest and len(names) < len(asked) else []
+    words: list[str] = record.get("class") or record.get("prompt") or []
+    names = list(dict.fromkeys(words))
+    return names if 1 < len(names) <= widest and len(names) < len(words) else []
 
 
 def understood(run: Run) -> list[tuple[str, str]]:
@@ -145,12 +145,12 @@ def _last_loss(folder: Path) -> float | None:
 
 def _loss_curves(run: Run) -> list[str]:
     """The losses of all experts, and of the router."""
-    found = _metrics(run)
+    metrics = _metrics(run)
     clusters = run.config.partition.clusters
     students = _students(run)
 
     def experts(axes: Any) -> None:
-        for index, lines in enumerate(found[:clusters]):
+        for index, lines in enumerate(metrics[:clusters]):
             _curve(axes, lines, colour(index))
         for stage, style in zip(students, ("-", "--"), strict=False):
             _curve(axes, read_lines(stage.path / "metrics.jsonl"), INK, style)
@@ -160,10 +160,10 @@ def _loss_curves(run: Run) -> list[str]:
             which(lambda loss, _: f"{loss:g}" if f"{loss:e}"[0] in "12357" else "")
 
     def router(axes: Any) -> None:
-        _curve(axes, found[-1], INK)
+        _curve(axes, metrics[-1], INK)
         axes.set(xlabel="step", ylabel="cross-entropy (nats)", title="router", ylim=(0, None))
 
-    return [drawn(experts)] + ([drawn(router)] if len(found) > clusters else [])
+    return [drawn(experts)] + ([drawn(router)] if len(metrics) > clusters else [])
 
 
 def _curve(axes: Any, lines: Sequence[Mapping[str, Any]], ink: str, style: str = "-") -> None:
@@ -206,12 +206,12 @@ def expected_shares(contents: PartitionContents, record: Mapping[str, Any]) -> t
     Samples that were asked to be of certain classes, each as often, are not spread as the data are: what is
     expected of a cluster is its share of each class, over the classes that were asked for.
     """
-    sizes, counts, asked = contents.sizes, contents.labels, record.get("class")
+    sizes, counts, classes = contents.sizes, contents.labels, record.get("class")
     names = list(contents.class_names)
-    if not counts or not asked or any(name not in names for name in asked):
+    if not counts or not classes or any(name not in names for name in classes):
         return [size / sum(sizes) for size in sizes], "of the data"
     whole = [sum(row[index] for row in counts) for index in range(len(names))]
-    wanted = [names.index(name) for name in asked]
+    wanted = [names.index(name) for name in classes]
     shares = [
         sum(row[index] / whole[index] for index in wanted if whole[index]) / len(wanted) for row in counts
     ]
@@ -276,11 +276,11 @@ def _facts(run: Run, used: str) -> list[tuple[str, str]]:
                 f"width {router.width}, depth {router.depth}, {router.steps:,} steps of {router.batch}",
             )
         )
-    how = config.sample
+    sample = config.sample
     facts += [
         *_distilled(run),
-        ("sampled with", f"{how.solver}, {how.steps} steps, {used}, guidance {how.guidance:g}"),
-        ("seeds", f"{config.seed} of training, {how.seed} of sampling"),
+        ("sampled with", f"{sample.solver}, {sample.steps} steps, {used}, guidance {sample.guidance:g}"),
+        ("seeds", f"{config.seed} of training, {sample.seed} of sampling"),
         ("finished jobs", ", ".join(duration(_seconds(lines)) for lines in _metrics(run))),
     ]
     return facts + made_with()
@@ -288,10 +288,10 @@ def _facts(run: Run, used: str) -> list[tuple[str, str]]:
 
 def made_with() -> list[tuple[str, str]]:
     """Versions and hardware."""
-    found = doctor.examine()
+    machine = doctor.examine()
     return [
-        ("made with", f"Atoll {found['atoll']}, torch {found['torch']}, Python {found['python']}"),
-        ("on", f"{found['device']}, {found['cores']} cores, {found['memory']}"),
+        ("made with", f"Atoll {machine['atoll']}, torch {machine['torch']}, Python {machine['python']}"),
+        ("on", f"{machine['device']}, {machine['cores']} cores, {machine['memory']}"),
     ]
 
 

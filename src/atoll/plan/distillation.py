@@ -17,7 +17,7 @@ class Trained(NamedTuple):
 
     network: Network
     train: TrainConfig
-    asked: Asked = Asked()
+    teachers: Asked = Asked()
 
 
 def students(config: RunConfig, about: Mapping[str, Any]) -> dict[str, Trained]:

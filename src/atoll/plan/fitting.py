@@ -29,23 +29,23 @@ NOBODY = Asked()
 
 
 def what_would_fit(
-    network: Network, train: TrainConfig, device: Device, asked: Asked = NOBODY, devices: int = 1
+    network: Network, train: TrainConfig, device: Device, teachers: Asked = NOBODY, devices: int = 1
 ) -> str:
     """The least change with which training fits the device, or what is needed besides."""
     own = -(-train.batch // devices)
     rows = min(train.micro_batch or own, own)
-    for resident in _halves(asked.resident) or [0]:
+    for resident in _halves(teachers.resident) or [0]:
         for recompute in dict.fromkeys((train.recompute, True)):
             for size in _halves(rows):
                 changed = train.model_copy(update={"micro_batch": size, "recompute": recompute})
-                if memory_of(network, changed, device, asked, devices, resident).total <= device.room:
-                    said = [f"micro_batch = {size}"] if size != rows else []
-                    said += ["recompute = true"] if recompute and not train.recompute else []
-                    said += [f"resident = {resident}"] if resident != asked.resident else []
-                    return " and ".join(said)
+                if memory_of(network, changed, device, teachers, devices, resident).total <= device.room:
+                    changes = [f"micro_batch = {size}"] if size != rows else []
+                    changes += ["recompute = true"] if recompute and not train.recompute else []
+                    changes += [f"resident = {resident}"] if resident != teachers.resident else []
+                    return " and ".join(changes)
     frugal = train.model_copy(update={"recompute": True, "micro_batch": 1, "parallel": "fsdp"})
     for more in (2, 4, 8, 16, 32, 64):
-        if more > devices and memory_of(network, frugal, device, asked, more, 1).total <= device.room:
+        if more > devices and memory_of(network, frugal, device, teachers, more, 1).total <= device.room:
             return f'launch.gpus = {more} and parallel = "fsdp"'
     return "a smaller network"
 
@@ -59,7 +59,7 @@ def memory_of(
     network: Network,
     train: TrainConfig,
     device: Device,
-    asked: Asked,
+    teachers: Asked,
     devices: int,
     resident: int | None = None,
 ) -> costs.Memory:
@@ -71,7 +71,7 @@ def memory_of(
         devices=devices,
         parallel=parallel_of(network, train, device),
         half=half,
-        teachers=asked.memory(resident),
+        teachers=teachers.memory(resident),
     )
 
 

@@ -8,19 +8,19 @@ from atoll.errors import ConfigError
 from atoll.models.costs import HALF, Network
 
 
-def about_data(config: RunConfig, found: Mapping[str, Any]) -> dict[str, Any]:
+def about_data(config: RunConfig, contents: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of the data: measured where they are, else said in [plan], else read off [data]."""
-    shape = found.get("shape") or config.plan.shape or _shape_of(config)
+    shape = contents.get("shape") or config.plan.shape or _shape_of(config)
     if shape is None:
         raise ConfigError(
             "the shape of the samples is not known yet; set plan.shape, or `atoll prepare` first"
         )
-    text = found.get("text") or {}
+    text = contents.get("text") or {}
     latent = config.encode.autoencoder is not None or config.data.kind == "latent"
     return {
         "shape": tuple(shape),
-        "samples": found.get("rows") or config.plan.samples,
-        "classes": len(found.get("class_names") or ()) or config.plan.classes,
+        "samples": contents.get("rows") or config.plan.samples,
+        "classes": len(contents.get("class_names") or ()) or config.plan.classes,
         "text": text.get("width", config.plan.text_width),
         "bytes_per_value": HALF if latent else 1,
     }

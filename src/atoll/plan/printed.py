@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def sentences(found: Mapping[str, Any]) -> str:
+def sentences(plan: Mapping[str, Any]) -> str:
     """Lines that a person reads: data, device, each kind of job, strategies, and all of it."""
-    data, device, total = found["data"], found["device"], found["total"]
+    data, device, total = plan["data"], plan["device"], plan["total"]
     samples = "samples unknown (set plan.samples)"
     if data["samples"]:
         whole, part = _bytes(data["bytes"]), _bytes(data["bytes_of_a_cluster"])
@@ -17,12 +17,12 @@ def sentences(found: Mapping[str, Any]) -> str:
         f"{device['utilisation']:.0%} utilisation"
         + (f", {device['at_once']} jobs at once" if device["at_once"] > 1 else "")
     )
-    for names, job in _alike(found["jobs"]):
+    for names, job in _alike(plan["jobs"]):
         lines += _job_lines(names, job)
     lines += ["sampling  GFLOP per velocity, TFLOP per sample"]
     lines += [
         f"  {name:12}{cost['flops'] / 1e9:10,.4g}{cost['flops_per_sample'] / 1e12:12,.4g}"
-        for name, cost in found["strategies"].items()
+        for name, cost in plan["strategies"].items()
     ]
     lines.append(
         f"in all    {_count(total['parameters'])} parameters, {total['flops']:.3g} FLOPs, "

@@ -17,31 +17,31 @@ def strategy_flops(name: str, expert: float, router: float, clusters: int) -> fl
     Ancestral sampling asks the router at most once in all, so it is left out there.
     """
     kind, _, number = name.partition("-")
-    asked = {"full": clusters, "threshold": clusters, "top": int(number or 1) if kind == "top" else 1}
-    asked["sample"] = int(number) if kind == "sample" else 1
-    experts = min(asked.get(kind, 1), clusters)
+    counts = {"full": clusters, "threshold": clusters, "top": int(number or 1) if kind == "top" else 1}
+    counts["sample"] = int(number) if kind == "sample" else 1
+    experts = min(counts.get(kind, 1), clusters)
     alone = clusters == 1 or kind in ("ancestral", "oracle")
     return experts * expert + (0.0 if alone else router)
 
 
 def strategy_costs(
-    config: RunConfig, found: Mapping[str, Any] | None = None, names: Sequence[str] = STRATEGIES
+    config: RunConfig, contents: Mapping[str, Any] | None = None, names: Sequence[str] = STRATEGIES
 ) -> dict[str, dict[str, float]]:
     """What each strategy costs: FLOPs of one velocity, and of one whole sample as [sample] asks for it."""
-    about, clusters = about_data(config, found or {}), config.partition.clusters
+    about, clusters = about_data(config, contents or {}), config.partition.clusters
     expert = sum(
         costs.forward_flops(network_of(config.expert_for(k), config, about)) for k in range(clusters)
     )
     expert /= clusters
     router = costs.forward_flops(network_of(config.router, config, about)) if clusters > 1 else 0.0
-    how = config.sample
-    asked = how.steps * (2 if how.solver == "heun" else 1)
+    sample = config.sample
+    evaluations = sample.steps * (2 if sample.solver == "heun" else 1)
     guided = 1 + (
-        how.guided[1] - how.guided[0] if how.guidance > 1 and config.condition.kind != "none" else 0
+        sample.guided[1] - sample.guided[0] if sample.guidance > 1 and config.condition.kind != "none" else 0
     )
     table = {}
     for name in names if clusters > 1 else ("ancestral",):
         once = strategy_flops(name, expert, router, clusters)
         routed = once - strategy_flops(name, expert, 0.0, clusters)
-        table[name] = {"flops": once, "flops_per_sample": asked * (guided * (once - routed) + routed)}
+        table[name] = {"flops": once, "flops_per_sample": evaluations * (guided * (once - routed) + routed)}
     return table

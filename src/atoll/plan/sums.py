@@ -15,9 +15,9 @@ from atoll.plan.sheets import Device, device_named
 from atoll.plan.strategies import strategy_costs
 
 
-def plan(config: RunConfig, found: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The whole plan of a run; `found` is what is known of its data, if they are there already."""
-    about, clusters = about_data(config, found or {}), config.partition.clusters
+def plan(config: RunConfig, contents: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The whole plan of a run; `contents` is what is known of its data, if they are there already."""
+    about, clusters = about_data(config, contents or {}), config.partition.clusters
     device, devices = device_named(config.plan.gpu, clusters), max(1, round(config.launch.gpus))
     trained: dict[str, Trained] = {}
     if config.start is not None:
@@ -48,7 +48,7 @@ def plan(config: RunConfig, found: Mapping[str, Any] | None = None) -> dict[str,
         },
         "device": {"name": config.plan.gpu, **device._asdict()},
         "jobs": jobs,
-        "strategies": strategy_costs(config, found),
+        "strategies": strategy_costs(config, contents),
         "total": {
             "parameters": sum(job["parameters"] for job in jobs.values()),
             "flops": sum(job["flops"] for job in jobs.values()),
@@ -60,20 +60,20 @@ def plan(config: RunConfig, found: Mapping[str, Any] | None = None) -> dict[str,
 
 
 def useful_threads(
-    config: RunConfig, settings: NetworkConfig, batch: int, found: Mapping[str, Any] | None = None
+    config: RunConfig, settings: NetworkConfig, batch: int, contents: Mapping[str, Any] | None = None
 ) -> int:
     """CPU threads that pay for a network of this run and so many samples at once."""
-    network = network_of(settings, config, about_data(config, found or {}))
+    network = network_of(settings, config, about_data(config, contents or {}))
     return threads.useful(costs.product(network, batch))
 
 
 def _job(job: Trained, device: Device, devices: int) -> dict[str, Any]:
     """What a training takes on each of its devices, and how long."""
-    network, train, asked = job
+    network, train, teachers = job
     count, forward = costs.parameters(network), costs.forward_flops(network)
     passes = 4 if train.recompute else 3
-    flops = (passes * forward + asked.flops) * train.steps * train.batch
-    needed = memory_of(network, train, device, asked, devices)
+    flops = (passes * forward + teachers.flops) * train.steps * train.batch
+    needed = memory_of(network, train, device, teachers, devices)
     own = -(-train.batch // devices)
     rows = min(train.micro_batch or own, own)
     half = device.half if train.precision == "auto" else train.precision != "float32"
@@ -90,14 +90,14 @@ def _job(job: Trained, device: Device, devices: int) -> dict[str, Any]:
         "parallel": parallel_of(network, train, device) if devices > 1 else None,
         "forward_flops_per_sample": forward,
         "flops": flops,
-        "teacher_flops": asked.flops * train.steps * train.batch,
+        "teacher_flops": teachers.flops * train.steps * train.batch,
         "memory_bytes": {**needed._asdict(), "total": needed.total},
         "activations_bytes": {
             "kept": costs.activations(network, rows, half=half, recompute=False).peak,
             "recomputed": costs.activations(network, rows, half=half, recompute=True).peak,
         },
         "fits": fits,
-        "to_fit": "" if fits else what_would_fit(network, train, device, asked, devices),
+        "to_fit": "" if fits else what_would_fit(network, train, device, teachers, devices),
         "hours": flops / rate / 3600,
         "disk_bytes": state * (train.keep + 1 + milestones) + FULL * count,
         "upload_bytes": FULL * count,

@@ -53,19 +53,19 @@ def _measured(run: Run) -> dict[str, Any] | None:
     """The distances that `atoll evaluate` found, by the first features that it had."""
     path = run.path / EVALUATION
     rows = read_json(path).get("measured", {}) if path.is_file() else {}
-    spaces = {how: next(iter(row["features"].values())) for how, row in rows.items()}
+    spaces = {setting: next(iter(row["features"].values())) for setting, row in rows.items()}
     if not spaces:
         return None
-    told = [
+    table = [
         {
-            "how": how,
-            "num": f"{rows[how]['num']:,}",
+            "how": setting,
+            "num": f"{rows[setting]['num']:,}",
             "value": _with_interval(space["frechet"]),
             "floor": f"{space['floor']['frechet']:.3g}",
         }
-        for how, space in spaces.items()
+        for setting, space in spaces.items()
     ]
-    return {"distance": next(iter(spaces.values()))["distance"], "rows": told}
+    return {"distance": next(iter(spaces.values()))["distance"], "rows": table}
 
 
 def _with_interval(number: Mapping[str, Any]) -> str:

@@ -150,10 +150,10 @@ def _copy_network(stage: Stage, folder: Path) -> None:
 
 def _borrow(run: Run, name: str, folder: Path, kind: str) -> str:
     """Take a model along that lies in a folder here; one on the Hub keeps its name."""
-    found = model_name(run, name)
-    if not borrowed.is_folder(found):
+    source = model_name(run, name)
+    if not borrowed.is_folder(source):
         return name
-    shutil.copytree(Path(found).expanduser(), folder / BORROWED[kind], ignore=NOT_WEIGHTS)
+    shutil.copytree(Path(source).expanduser(), folder / BORROWED[kind], ignore=NOT_WEIGHTS)
     return BORROWED[kind]
 
 

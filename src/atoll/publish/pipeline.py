@@ -34,9 +34,9 @@ class AtollEnsemble(ModelMixin):  # type: ignore[misc]
     def __init__(self, folder: Path, device: str = "cpu", dtype: torch.dtype | None = None) -> None:
         """Open the folder; without a type its networks compute as its recipe says, by default as is fast."""
         super().__init__()
-        self.folder, self.asked = folder, _precision(dtype)
+        self.folder, self.precision = folder, _precision(dtype)
         self.contents = contents_of(open_run(folder))
-        self.sampler: Sampler = open_run_model(open_run(folder), device, precision=self.asked)
+        self.sampler: Sampler = open_run_model(open_run(folder), device, precision=self.precision)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **settings: Any) -> Self:
@@ -62,10 +62,10 @@ class AtollEnsemble(ModelMixin):  # type: ignore[misc]
     def to(self, *args: Any, **settings: Any) -> Self:
         """The ensemble on another device, or in another arithmetic."""
         device, dtype, *_ = torch._C._nn._parse_to(*args, **settings)  # what nn.Module.to takes
-        asked, where = _precision(dtype) or self.asked, device or self.device
-        if where != self.device or asked != self.asked:
-            self.asked = asked
-            self.sampler = open_run_model(open_run(self.folder), str(where), precision=asked)
+        precision, where = _precision(dtype) or self.precision, device or self.device
+        if where != self.device or precision != self.precision:
+            self.precision = precision
+            self.sampler = open_run_model(open_run(self.folder), str(where), precision=precision)
         return self
 
 
@@ -174,9 +174,9 @@ class AtollPipeline(DiffusionPipeline):  # type: ignore[misc]
             "num_images": num_images,
         }
         class_labels, num_inference_steps, guidance_scale, num_images = _in_words_of_diffusers(own, settings)
-        asked = prompt if prompt is not None else class_labels
-        if num_images is None and asked is not None:
-            num_images = 1 if isinstance(asked, str | int) else len(asked)
+        subjects = prompt if prompt is not None else class_labels
+        if num_images is None and subjects is not None:
+            num_images = 1 if isinstance(subjects, str | int) else len(subjects)
         if seed is None and generator is not None:
             seed = generator.initial_seed()
         x_0 = self.ensemble.sampler.sample(

@@ -36,14 +36,14 @@ class Arithmetic:
 PLAIN = Arithmetic()
 
 
-def choose(how: SampleConfig, device: torch.device) -> Arithmetic:
+def choose(config: SampleConfig, device: torch.device) -> Arithmetic:
     """What [sample] asks for on this device; with `auto` what is fast there and right."""
-    name = devices.arithmetic(how.precision, device)
-    if name == "float32" and how.tf32 and device.type == "cuda":
+    name = devices.arithmetic(config.precision, device)
+    if name == "float32" and config.tf32 and device.type == "cuda":
         torch.set_float32_matmul_precision("high")
-    wanted = how.compile == "on" or (how.compile == "auto" and device.type == "cuda")
+    wanted = config.compile == "on" or (config.compile == "auto" and device.type == "cuda")
     compiled = wanted and _compiler_works(device)
-    if compiled and how.compile == "auto":  # nobody asked: a block that does not compile runs as it is
+    if compiled and config.compile == "auto":  # nobody asked: a block that does not compile runs as it is
         torch._dynamo.config.suppress_errors = True
     return Arithmetic(getattr(torch, name), compiled)
 

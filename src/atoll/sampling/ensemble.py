@@ -86,16 +86,16 @@ class Ensemble:
         t: Float[Tensor, " batch"],
         condition: Condition,
         guidance: Guidance = 1.0,
-        asked: Iterable[Group] | None = None,
+        questions: Iterable[Group] | None = None,
     ) -> mixture.Combined:
         """Σ_k w_k v_k, asking each expert only about the rows in which it has weight (DDM eq. 5).
 
-        `asked` are those rows, if they are known already.
+        `questions` are those rows, if they are known already.
         """
-        asked = groups(weights) if asked is None else asked
+        questions = groups(weights) if questions is None else questions
         answers = (
             mixture.Answer(expert, rows, self._answer(expert, rows, x_t, t, condition, guidance))
-            for expert, rows in asked
+            for expert, rows in questions
         )
         return mixture.combine(weights, answers)
 

@@ -27,13 +27,13 @@ def groups(weights: Float[Tensor, "batch experts"], most: int | None = None) -> 
     size = len(weights)
     # True first, in order: the places of all that is not zero, without asking the device how many there are
     order = (~active).flatten().to(torch.uint8).argsort(stable=True)[: sum(counts)] % size
-    found: list[Group] = []
+    batches: list[Group] = []
     for expert, rows in enumerate(torch.split(order, counts)):
         if len(rows) == size:
-            found += everyone(expert, size, most)
+            batches += everyone(expert, size, most)
         elif len(rows):
-            found += [Group(expert, some) for some in torch.split(rows, most or size)]
-    return found
+            batches += [Group(expert, some) for some in torch.split(rows, most or size)]
+    return batches
 
 
 def everyone(expert: int, size: int, most: int | None = None) -> list[Group]:

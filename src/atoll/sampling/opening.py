@@ -34,26 +34,26 @@ def open_model(address: str | Path, device: str | None = None, **settings: Any) 
     """A finished run, exported or on the Hub or not, as one model; or a lone expert, as imported."""
     where, path = devices.pick(device), Path(address)
     if is_expert(path):
-        how = request.settings(SampleConfig(), **settings)
-        return Sampler(building.lone(Stage(path), where, arithmetic.choose(how, where)), how)
+        config = request.settings(SampleConfig(), **settings)
+        return Sampler(building.lone(Stage(path), where, arithmetic.choose(config, where)), config)
     return open_run_model(open_run(path), device, **settings)
 
 
 def open_run_model(run: Run, device: str | None = None, **settings: Any) -> Sampler:
     """A finished run as one model: all its experts, or the one that was distilled from them."""
     where = devices.pick(device)
-    how = request.settings(run.config.sample, **settings)
-    if how.model != "ensemble":
-        student = open_run(student_folder(run, how.model))
+    config = request.settings(run.config.sample, **settings)
+    if config.model != "ensemble":
+        student = open_run(student_folder(run, config.model))
         sampler = open_run_model(student, device, **{**settings, "model": "ensemble"})
-        return replace(sampler, defaults=sampler.defaults.model_copy(update={"model": how.model}))
-    serving = _serving(run, how)
+        return replace(sampler, defaults=sampler.defaults.model_copy(update={"model": config.model}))
+    serving = _serving(run, config)
     contents = run.partition.contents
     stages = [run.expert(index) for index in range(run.config.partition.clusters)]
     parts = building.Parts(stages, contents.priors, run.router, contents.labels, serving[0])
     return Sampler(
-        building.build(parts, where, how.resident, arithmetic.choose(how, where)),
-        how if len(serving) == len(stages) else how.model_copy(update={"experts": tuple(serving)}),
+        building.build(parts, where, config.resident, arithmetic.choose(config, where)),
+        config if len(serving) == len(stages) else config.model_copy(update={"experts": tuple(serving)}),
         vocabulary(run, str(where)),
     )
 
@@ -137,9 +137,9 @@ def model_name(run: Run, name: str) -> str:
     return str(inside) if inside.is_dir() else name
 
 
-def _serving(run: Run, how: SampleConfig) -> list[int]:
+def _serving(run: Run, config: SampleConfig) -> list[int]:
     """The experts that were asked for and are there, whole; the others stop everything, or are left out."""
-    wanted = range(run.config.partition.clusters) if how.experts is None else how.experts
+    wanted = range(run.config.partition.clusters) if config.experts is None else config.experts
     whole = []
     for index in wanted:
         stage = run.expert(index)
@@ -149,7 +149,7 @@ def _serving(run: Run, how: SampleConfig) -> list[int]:
             stage.verify(checkpoint.WEIGHTS)
             whole.append(index)
         except RunError as error:
-            if how.missing == "fail":
+            if config.missing == "fail":
                 raise
             logger.warning("serving without expert %d: %s", index, error)
     if not whole:

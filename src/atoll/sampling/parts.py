@@ -49,12 +49,12 @@ def parts(ensemble: Ensemble, request: Request, strategy: str) -> Iterator[Part]
     Otherwise as many as give every expert a full batch, if they spread evenly: eight experts that are
     asked about eight samples each cost more than one that is asked about 64.
     """
-    how = request.settings
+    settings = request.settings
     if len(ensemble.experts) == 1 or strategy in ("ancestral", "oracle"):
         yield from _by_expert(ensemble, request)
         return
-    serving = len(ensemble.experts) if how.experts is None else len(set(how.experts))
-    for some in batches(range(request.num), how.batch * serving):
+    serving = len(ensemble.experts) if settings.experts is None else len(set(settings.experts))
+    for some in batches(range(request.num), settings.batch * serving):
         yield Part(some, request.told(some, ensemble))
 
 

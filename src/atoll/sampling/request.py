@@ -72,15 +72,15 @@ def request(
     **changes: Any,
 ) -> Request:
     """The recipe's settings with what was said explicitly, checked against the model that is asked."""
-    how = settings(defaults, **changes)
+    config = settings(defaults, **changes)
     for key in OPENING:
-        if getattr(how, key) != getattr(defaults, key):
+        if getattr(config, key) != getattr(defaults, key):
             raise ConfigError(
                 f"{key} is decided when a model is opened; say it there: atoll.load(…, {key}=…)"
             )
     experts = len(ensemble.experts)
-    _check(how, ensemble)
-    if how.strategy == "oracle" and (cluster is None or len(cluster) != how.num):
+    _check(config, ensemble)
+    if config.strategy == "oracle" and (cluster is None or len(cluster) != config.num):
         raise ConfigError("the strategy 'oracle' needs the cluster of every sample")
     if cluster is not None and (min(cluster) < 0 or max(cluster) >= experts):
         raise ConfigError(f"clusters are numbered 0 to {experts - 1}")
@@ -88,27 +88,27 @@ def request(
     numbers = _labels(vocabulary.labels(label, ensemble.kind), ensemble.classes)
     if numbers is not None:
         names = tuple(("class", vocabulary.name(number)) for number in numbers)
-        return Request(how, labels=numbers, words=names, clusters=clusters)
+        return Request(config, labels=numbers, words=names, clusters=clusters)
     prompts = (prompt,) if isinstance(prompt, str) else prompt
     if prompts is None and text is None and ensemble.kind == "text":
-        prompts = how.prompts or None
+        prompts = config.prompts or None
     text = text if prompts is None else vocabulary.texts(prompts, ensemble.kind)
-    words = tuple(("prompt", said) for said in prompts or ())
-    return Request(how, text=text, words=words, clusters=clusters)
+    words = tuple(("prompt", sentence) for sentence in prompts or ())
+    return Request(config, text=text, words=words, clusters=clusters)
 
 
-def _check(how: SampleConfig, ensemble: Ensemble) -> None:
+def _check(config: SampleConfig, ensemble: Ensemble) -> None:
     experts = len(ensemble.experts)
-    serving = range(experts) if how.experts is None else how.experts
+    serving = range(experts) if config.experts is None else config.experts
     if min(serving) < 0 or max(serving) >= experts:
         raise ConfigError(f"experts are numbered 0 to {experts - 1}, not {list(serving)}")
-    kind, _, number = how.strategy.partition("-")
+    kind, _, number = config.strategy.partition("-")
     if kind == "top" and experts > 1 and int(number) > len(set(serving)):
         raise ConfigError(
-            f"strategy '{how.strategy}' asks more experts than serve, which are {len(set(serving))}; "
+            f"strategy '{config.strategy}' asks more experts than serve, which are {len(set(serving))}; "
             f"use 'full' for all of them, or at most 'top-{len(set(serving))}'"
         )
-    if ensemble.maps and how.guidance != 1:
+    if ensemble.maps and config.guidance != 1:
         raise ConfigError("a few-step student cannot be guided afterwards; bake it in: student.guidance")
 
 
@@ -124,14 +124,14 @@ def _labels(wanted: Sequence[int] | None, classes: int) -> tuple[int, ...] | Non
 
 def settings(defaults: SampleConfig, **changes: Any) -> SampleConfig:
     """The settings of one request: the recipe's, with what was said explicitly."""
-    said = {key: value for key, value in changes.items() if value is not None}
-    unknown = said.keys() - SampleConfig.model_fields.keys()
+    overrides = {key: value for key, value in changes.items() if value is not None}
+    unknown = overrides.keys() - SampleConfig.model_fields.keys()
     if unknown:
         first = min(unknown)
         near = did_you_mean(first, SampleConfig.model_fields)
         raise ConfigError(f"unknown sampling setting {first}; {near}see [sample] in docs/reference.md")
     try:
-        return SampleConfig.model_validate({**defaults.model_dump(), **said})
+        return SampleConfig.model_validate({**defaults.model_dump(), **overrides})
     except ValidationError as error:
         raise ConfigError(_first_problem(error)) from None
 

@@ -39,8 +39,8 @@ def sample(
     request gets a folder of its own: `out` itself, if it was asked for (True), or one beside it (False).
     """
     sampler = opening.open_run_model(run, **settings)
-    asked = sampler.request(label=label, prompt=prompt)
-    return _sample_to(sampler, contents_of(run), out, asked, _networks(run), own, progress)
+    request = sampler.request(label=label, prompt=prompt)
+    return _sample_to(sampler, contents_of(run), out, request, _networks(run), own, progress)
 
 
 def sample_expert(
@@ -69,24 +69,24 @@ def _sample_to(
     sampler: Sampler,
     contents: SampleFormat | None,
     out: Path,
-    asked: Request,
+    request: Request,
     networks: Sequence[str],
     own: bool | None,
     progress: Progress | None,
 ) -> dict[str, Any]:
-    told = asked.settings.model_dump(mode="json", exclude={"batch", "resident"})
-    identity = digest([told, [list(words) for words in asked.words], list(networks)])
+    settings = request.settings.model_dump(mode="json", exclude={"batch", "resident"})
+    identity = digest([settings, [list(words) for words in request.words], list(networks)])
     if own is not None:
         out = own_folder(out, identity, asked=own)
-    writer = Writer(out, contents, asked, identity)
+    writer = Writer(out, contents, request, identity)
     writer.open(sampler.ensemble.shape)
     try:
-        for indices, some in sampler.stream(asked, progress):
+        for indices, some in sampler.stream(request, progress):
             writer.add(indices, some)
     except KeyboardInterrupt:
         written = writer.finish()
         raise Interrupted(
-            f"stopped after {len(writer)} of {asked.num} samples; they are in {out}"
+            f"stopped after {len(writer)} of {request.num} samples; they are in {out}"
             if written
             else "stopped before the first samples were done; nothing was written"
         ) from None
@@ -94,7 +94,7 @@ def _sample_to(
         with contextlib.suppress(AtollError):  # what is finished stays; what was said first counts
             writer.finish()
         raise
-    chosen = {"strategy_asked": asked.settings.strategy, "networks": len(sampler.ensemble.experts)}
+    chosen = {"strategy_asked": request.settings.strategy, "networks": len(sampler.ensemble.experts)}
     return {**writer.finish(), **chosen}
 
 
@@ -102,9 +102,9 @@ def strategy_sentence(written: Mapping[str, Any]) -> str:
     """Which strategy was used, and why, where it was not asked for by name."""
     if written["networks"] == 1:
         return "One network, so there is nothing to choose"
-    said = f"Strategy {written['strategy']}"
+    sentence = f"Strategy {written['strategy']}"
     if written["strategy_asked"] != "auto":
-        return said
+        return sentence
     if written["certainty"] is None:
-        return f"{said} (auto: exact at the cost of one expert)"
-    return f"{said} (auto: the router is {written['certainty']:.0%} sure of the cluster at t = 1)"
+        return f"{sentence} (auto: exact at the cost of one expert)"
+    return f"{sentence} (auto: the router is {written['certainty']:.0%} sure of the cluster at t = 1)"

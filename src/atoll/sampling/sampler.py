@@ -42,9 +42,9 @@ class Sampler:
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     """What names of classes and prompts mean here."""
 
-    def sample(self, num: int | None = None, **asked: Any) -> Float[Tensor, "num channels *grid"]:
-        """Draw samples: a tensor in [-1, 1] for pictures; `asked` as for `request`, or `progress`."""
-        return self.trace(num, **asked).x_0
+    def sample(self, num: int | None = None, **settings: Any) -> Float[Tensor, "num channels *grid"]:
+        """Draw samples: a tensor in [-1, 1] for pictures; `settings` as for `request`, or `progress`."""
+        return self.trace(num, **settings).x_0
 
     def trace(
         self,
@@ -52,11 +52,11 @@ class Sampler:
         *,
         progress: Progress | None = None,
         finished: Finished | None = None,
-        **asked: Any,
+        **settings: Any,
     ) -> Samples:
         """Draw samples and tell who made them."""
         done = []
-        for indices, some in self.stream(self.request(num, **asked), progress):
+        for indices, some in self.stream(self.request(num, **settings), progress):
             done.append((indices, some))
             if finished is not None:
                 finished(indices, some)
@@ -138,28 +138,34 @@ class Sampler:
         self, part: Part, asked: Request, strategy: str, report: Callable[[int], None] | None
     ) -> Samples:
         """Follow the velocity of one batch; each sample depends on (seed, index), not on its company."""
-        how, ensemble = asked.settings, self.ensemble
-        noise = draws.sample_noise(how.seed, part.indices, ensemble.shape).to(ensemble.device)
+        settings, ensemble = asked.settings, self.ensemble
+        noise = draws.sample_noise(settings.seed, part.indices, ensemble.shape).to(ensemble.device)
         if ensemble.maps:
-            return self._jump(noise, part.condition, how, report)
+            return self._jump(noise, part.condition, settings, report)
         weigh = weigher(ensemble, asked, strategy, part)
-        times = solver.asked(how.solver, how.steps, how.shift)
+        times = solver.asked(settings.solver, settings.steps, settings.shift)
         weights, apart, clock = [], [], iter(times)
 
         def velocity(x_t: Tensor, t: Tensor) -> Tensor:
             now = next(clock)
-            guidance = how.guidance if how.guided[0] <= now <= how.guided[1] else 1.0
+            guidance = settings.guidance if settings.guided[0] <= now <= settings.guided[1] else 1.0
             weighed = weigh(x_t, t, now)
-            mixed = ensemble.mixed(weighed.weights, x_t, t, part.condition, guidance, weighed.asked)
+            mixed = ensemble.mixed(weighed.weights, x_t, t, part.condition, guidance, weighed.questions)
             weights.append(weighed.weights)
             apart.append(mixed.disagreement)
             return mixed.velocity
 
-        x_0 = solver.integrate(velocity, noise, how.steps, solver.SOLVERS[how.solver](), report, how.shift)
+        x_0 = solver.integrate(
+            velocity, noise, settings.steps, solver.SOLVERS[settings.solver](), report, settings.shift
+        )
         return Samples(x_0, torch.stack(weights), torch.stack(apart), tuple(times), strategy, None)
 
     def _jump(
-        self, noise: Tensor, condition: Condition, how: SampleConfig, report: Callable[[int], None] | None
+        self,
+        noise: Tensor,
+        condition: Condition,
+        settings: SampleConfig,
+        report: Callable[[int], None] | None,
     ) -> Samples:
         """Sample by the steps of a flow map."""
         ensemble = self.ensemble
@@ -168,8 +174,8 @@ class Sampler:
         def average(x_t: Tensor, t: Tensor, r: Tensor) -> Tensor:
             return expert(x_t, t, condition, r).to(x_t.dtype)
 
-        x_0 = solver.integrate(average, noise, how.steps, solver.jump, report, how.shift)
-        times = tuple(solver.times(how.steps, how.shift)[:-1])
+        x_0 = solver.integrate(average, noise, settings.steps, solver.jump, report, settings.shift)
+        times = tuple(solver.times(settings.steps, settings.shift)[:-1])
         size = len(times), len(noise)
         sure = torch.ones(*size, 1, device=ensemble.device)
         return Samples(x_0, sure, torch.zeros(size, device=ensemble.device), times, "ancestral", None)

@@ -24,14 +24,14 @@ class Vocabulary:
     known: dict[str, TextCondition] = field(default_factory=dict)
     """Prompts that were encoded before: each costs one encoding, however often it is asked for."""
 
-    def labels(self, asked: Asked | None, kind: Kind) -> list[int] | None:
+    def labels(self, classes: Asked | None, kind: Kind) -> list[int] | None:
         """Classes by number or by name, as numbers."""
-        if asked is None:
+        if classes is None:
             return None
         if kind != "class":
             remedy = "say what you want by a prompt" if kind == "text" else "leave the class out"
             raise ConfigError(f"this run is not class-conditional; {remedy}")
-        return [self._label(one) for one in _several(asked)]
+        return [self._label(one) for one in _several(classes)]
 
     def texts(self, prompts: Prompts | None, kind: Kind) -> TextCondition | None:
         """Prompts, each as one row; equal prompts are encoded once."""
@@ -54,9 +54,9 @@ class Vocabulary:
         """The name of a class, or its number where there are no names."""
         return self.class_names[label] if label < len(self.class_names) else str(label)
 
-    def _label(self, asked: str | int) -> int:
+    def _label(self, label: str | int) -> int:
         """A class by its name, or by its number where no name is a number: typed or given, it is the same."""
-        text = str(asked)
+        text = str(label)
         if text in self.class_names:
             return self.class_names.index(text)
         numbered = any(name.isdecimal() for name in self.class_names)
@@ -74,8 +74,8 @@ class Vocabulary:
         return "it was trained without captions (condition.kind is 'none'): leave the prompt out"
 
 
-def _several(asked: Asked) -> Sequence[str | int]:
-    return [asked] if isinstance(asked, str | int) else asked
+def _several(labels: Asked) -> Sequence[str | int]:
+    return [labels] if isinstance(labels, str | int) else labels
 
 
 def _listed(names: Sequence[str], most: int = 12) -> str:

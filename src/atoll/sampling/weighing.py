@@ -22,7 +22,7 @@ class Weighed(NamedTuple):
     """Weights of one step, and who is asked about which rows by them."""
 
     weights: Float[Tensor, "batch experts"]
-    asked: list[Group]
+    questions: list[Group]
 
 
 Weigh = Callable[[Tensor, Tensor, float], Weighed]
@@ -45,10 +45,10 @@ def _fixed(ensemble: Ensemble, expert: int, size: int, most: int) -> Weigh:
 
 def _routed(ensemble: Ensemble, request: Request, strategy: str, part: Part) -> Weigh:
     """Weights by the router; as long as it says the same, nothing is weighed or grouped again."""
-    how = request.settings
+    settings = request.settings
     choose, steps = strategies.by_name(strategy), itertools.count()
     posterior = routing.in_band(
-        _in_batches(ensemble, part, how.batch), ensemble.band if how.band else routing.Band()
+        _in_batches(ensemble, part, settings.batch), ensemble.band if settings.band else routing.Band()
     )
     rows = torch.arange(len(part.indices), device=ensemble.device)
     drawn = strategy.startswith(("sample", "nucleus"))
@@ -60,9 +60,9 @@ def _routed(ensemble: Ensemble, request: Request, strategy: str, part: Part) -> 
         purpose = f"strategy/{next(steps)}"
         p = posterior(x_t, t, rows, now)
         if last is None or last[0] is not p or drawn:
-            uniform = partial(_uniform, how.seed, part.indices, purpose, ensemble.device)
+            uniform = partial(_uniform, settings.seed, part.indices, purpose, ensemble.device)
             weights = choose(request.served(p), uniform)
-            last = p, Weighed(weights, groups(weights, how.batch) if everybody is None else everybody)
+            last = p, Weighed(weights, groups(weights, settings.batch) if everybody is None else everybody)
         return last[1]
 
     return weigh
@@ -80,8 +80,8 @@ def _in_batches(ensemble: Ensemble, part: Part, most: int) -> routing.Posterior:
     """The posterior of some rows of a part, at most so many at once."""
 
     def posterior(x_t: Tensor, t: Tensor, rows: Tensor) -> Tensor:
-        told = [conditions.take(part.condition, some) for some in torch.split(rows, most)]
-        split = zip(torch.split(x_t, most), torch.split(t, most), told, strict=True)
+        condition_parts = [conditions.take(part.condition, some) for some in torch.split(rows, most)]
+        split = zip(torch.split(x_t, most), torch.split(t, most), condition_parts, strict=True)
         return torch.cat([ensemble.posterior(*some) for some in split])
 
     return posterior

@@ -49,14 +49,14 @@ class Writer:
     def __init__(
         self, out: Path, contents: SampleFormat | None, request: Request, identity: str | None = None
     ) -> None:
-        self.out, self.contents, self.request, self.how = out, contents, request, request.settings
+        self.out, self.contents, self.request, self.settings = out, contents, request, request.settings
         self.identity = identity
         """By this the same request is known again."""
         self._array: ArrayFile | None = None
         self._shares: dict[int, list[float]] = {}
         self._makers: Counter[int] = Counter()
         self._provenance: dict[int, Provenance] = {}
-        self._strategy = self.how.strategy
+        self._strategy = self.settings.strategy
         self._certainty: float | None = None
         self._pixels: dict[int, NDArray[np.uint8]] = {}
         self._made = False
@@ -98,7 +98,7 @@ class Writer:
             self._makers[_leader(shares[row])] += 1
             if index < LISTED:
                 self._shares[index] = shares[row]
-            if self.how.provenance and index < TRACED:
+            if self.settings.provenance and index < TRACED:
                 self._provenance[index] = Provenance.of(samples, row)
         if self.contents is None:
             return
@@ -125,11 +125,11 @@ class Writer:
         return {
             "Software": "Atoll",
             **self.request.asked(index),
-            "seed": str(self.how.seed),
+            "seed": str(self.settings.seed),
             "index": str(index),
-            "solver": self.how.solver,
-            "steps": str(self.how.steps),
-            "guidance": str(self.how.guidance),
+            "solver": self.settings.solver,
+            "steps": str(self.settings.steps),
+            "guidance": str(self.settings.guidance),
             "expert": str(expert),
         }
 
@@ -152,7 +152,7 @@ class Writer:
             return {}
         listed = sorted(self._shares)
         shares = [self._shares[index] for index in listed]
-        asked = {key: [self.request.asked(index)[key] for index in listed] for key in self.request.asked(0)}
+        words = {key: [self.request.asked(index)[key] for index in listed] for key in self.request.asked(0)}
         record = {
             "num": self.request.num,
             "done": len(self),
@@ -162,7 +162,7 @@ class Writer:
             "makers": dict(sorted(self._makers.items())),
             "strategy": self._strategy,
             "certainty": self._certainty,
-            **asked,
+            **words,
         }
         written = {"samples": str(self.out / ARRAY), "folder": str(self.out)}
 
@@ -175,8 +175,8 @@ class Writer:
             write_json(self.out / RECORD, {**record, "shares": shares})
 
         self._on_disk(save)
-        told = {key: value for key, value in record.items() if key not in ("indices", "request")}
-        return {**written, **told}
+        summary = {key: value for key, value in record.items() if key not in ("indices", "request")}
+        return {**written, **summary}
 
     def _leave_nothing(self) -> None:
         if self._array is not None:

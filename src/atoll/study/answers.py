@@ -43,7 +43,7 @@ def reached(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """
     budgets = {row["values"][BUDGET] for row in rows}
     last = {_beside(row): row for row in rows if row["monolith"] and row["values"][BUDGET] == max(budgets)}
-    found: dict[tuple[tuple[str, str], ...], list[tuple[Row, float, bool]]] = {}
+    shares: dict[tuple[tuple[str, str], ...], list[tuple[Row, float, bool]]] = {}
     for (kind, _), curve in _curves(rows).items():
         monolith = last.get(_beside(curve[0]))
         if monolith is None or len(curve) < 2:
@@ -51,8 +51,8 @@ def reached(rows: Sequence[Row]) -> list[dict[str, Any]]:
         spent = [row["training_flops"] for row in curve]
         needed = to_reach(distance_of(monolith), spent, [distance_of(row) for row in curve])
         share = needed / monolith["training_flops"]
-        found.setdefault(kind, []).append((monolith, share, needed == spent[0]))
-    return [_reached(kind, seeds) for kind, seeds in found.items()]
+        shares.setdefault(kind, []).append((monolith, share, needed == spent[0]))
+    return [_reached(kind, seeds) for kind, seeds in shares.items()]
 
 
 def _reached(kind: Sequence[tuple[str, str]], seeds: Sequence[tuple[Row, float, bool]]) -> dict[str, Any]:
@@ -81,20 +81,20 @@ def _beside(row: Row) -> tuple[tuple[str, str], ...]:
     return tuple((key, value) for key, value in json.loads(row["beside"]) if key != BUDGET)
 
 
-def said_reached(found: Row) -> str:
+def said_reached(answer: Row) -> str:
     """One of them as a sentence."""
-    known = {key: value for key, value in found["values"].items() if key not in (CLUSTERS, STRATEGY)}
-    name = f"{found['values'].get(CLUSTERS, 'several')} experts"
-    name += f", {found['values'][STRATEGY]}" if STRATEGY in found["values"] else ""
+    known = {key: value for key, value in answer["values"].items() if key not in (CLUSTERS, STRATEGY)}
+    name = f"{answer['values'].get(CLUSTERS, 'several')} experts"
+    name += f", {answer['values'][STRATEGY]}" if STRATEGY in answer["values"] else ""
     name += "".join(f", {heading(key)} {value}" for key, value in known.items())
-    seeds, share = len(found["each"]), found["share"]
-    goal = f"{name}: the monolith's final distance of {found['goal']['value']:.2f} is reached "
+    seeds, share = len(answer["each"]), answer["share"]
+    goal = f"{name}: the monolith's final distance of {answer['goal']['value']:.2f} is reached "
     if share is None:
-        missed = found["each"].count(None)
+        missed = answer["each"].count(None)
         return goal + ("never." if missed == seeds else f"with {seeds - missed} of {seeds} seeds only.")
     over = f", mean over {seeds} seeds" if seeds > 1 else ""
     less = f"{1 / share['value']:.1f} times less"
-    most = "at most " if found["at_most"] else ""
+    most = "at most " if answer["at_most"] else ""
     return f"{goal}with {most}{spread(share)} of its compute{over}: {less}{' at least' if most else ''}."
 
 
@@ -110,20 +110,20 @@ def foretold(examined: Sequence[Row]) -> Table:
 
 def predictions(examined: Sequence[Row]) -> list[dict[str, Any]]:
     """Spearman's correlation of entropy and greedy loss, over times, over checkpoints, and over both."""
-    found = [_predicted("all times and checkpoints", examined)]
+    rows = [_predicted("all times and checkpoints", examined)]
     if len(examined) == 1:
-        return found
+        return rows
     times = len(examined[0]["times"])
     at = [[{"times": [each["times"][index]]} for each in examined] for index in range(times)]
-    found += _mean_predicted("times, within a checkpoint", [[each] for each in examined], times)
-    found += _mean_predicted("checkpoints, at a time", at, len(examined))
-    return found + [
+    rows += _mean_predicted("times, within a checkpoint", [[each] for each in examined], times)
+    rows += _mean_predicted("checkpoints, at a time", at, len(examined))
+    return rows + [
         _predicted(f"times, {name}", [each]) for name, each in zip(names(examined), examined, strict=True)
     ]
 
 
 def _mean_predicted(over: str, several: Sequence[Sequence[Row]], pairs: int) -> list[dict[str, Any]]:
-    known = [found.value for each in several if (found := predicts(each, 2)) is not None]
+    known = [measured.value for each in several if (measured := predicts(each, 2)) is not None]
     if not known:
         return []
     mean = over_repetitions(known).facts()

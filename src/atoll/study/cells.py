@@ -55,8 +55,8 @@ class Workshop:
         """The clusters of a cell, of which there is one set for all seeds."""
         config = cell.config.model_copy(update={"seed": self.study.base_run.seed})
         data = self.data()
-        said = config.partition.model_dump(mode="json")
-        run = Run(self.shared / f"partition-{digest([data.digest, said, config.seed])[:12]}", config)
+        settings = config.partition.model_dump(mode="json")
+        run = Run(self.shared / f"partition-{digest([data.digest, settings, config.seed])[:12]}", config)
         _link(run.path / "data", data.path)
         return partition.partition(run, progress=progress)
 
@@ -107,9 +107,9 @@ def prepare(shop: Workshop, cells: Sequence[Cell], progress: Progress | None = N
     """All that several processes will want at the same time: data, partitions, features of the data."""
     for cell in cells:
         shop.partition(cell, progress)
-    for how in {cell.config.evaluate for cell in cells}:
-        first = next(cell for cell in cells if cell.config.evaluate == how)
-        Judge(shop.run(first), how).ready()
+    for config in {cell.config.evaluate for cell in cells}:
+        first = next(cell for cell in cells if cell.config.evaluate == config)
+        Judge(shop.run(first), config).ready()
 
 
 def trainings(shop: Workshop, cells: Sequence[Cell]) -> list[Job]:
@@ -141,13 +141,13 @@ def _job(shop: Workshop, cell: Cell, before: Job | None, taken: set[str]) -> Job
 
 def _title(cell: Cell) -> str:
     """What a job is called: what its training has along the axes."""
-    said = [
+    words = [
         f"{key.rsplit('.', 1)[-1]} {value}"
         for key, value in cell.values.items()
         if not key.startswith(("sample.", "evaluate.", "partition.clusters"))
     ]
     clusters = cell.config.partition.clusters
-    return ", ".join(["monolith" if cell.monolith else f"{clusters} experts", *said])
+    return ", ".join(["monolith" if cell.monolith else f"{clusters} experts", *words])
 
 
 def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
@@ -169,20 +169,20 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
     known = shop.data().contents.facts()
     examined = shop.examined(mine[0])
     if examined is not None and not examined.is_file():
-        asked = mine[0].config.evaluate
+        options = mine[0].config.evaluate
         ensemble = open_run_model(run).ensemble
-        write_json(examined, routing.examine(ensemble, run, asked.routing, resamples=asked.bootstrap))
+        write_json(examined, routing.examine(ensemble, run, options.routing, resamples=options.bootstrap))
     for cell in mine:
         if shop.result(cell).is_file():
             continue
-        how = cell.config.evaluate
-        judge = judges.setdefault(how, Judge(Run(run.path, cell.config), how))
+        config = cell.config.evaluate
+        judge = judges.setdefault(config, Judge(Run(run.path, cell.config), config))
         settings = _sampling(cell.config.sample)
         sampler = open_run_model(run, **cell.config.sample.model_dump(include=set(OPENING)))
-        found, drawn = sample_and_judge(sampler, judge, how.num, settings)
-        found["seconds"] |= trained
+        row, drawn = sample_and_judge(sampler, judge, config.num, settings)
+        row["seconds"] |= trained
         _show(shop.picture(cell), drawn, judge.real.contents)
-        write_json(shop.result(cell), {**found, "flops_per_sample": inference_flops(cell, found, known)})
+        write_json(shop.result(cell), {**row, "flops_per_sample": inference_flops(cell, row, known)})
 
 
 class _Spent:
@@ -209,21 +209,21 @@ def _show(path: Path, drawn: Samples, contents: SampleFormat) -> None:
         gallery.grid(pixels, drawn.expert[first].tolist(), columns=SHOWN).save(beside, format="PNG")
 
 
-def _sampling(how: SampleConfig) -> dict[str, Any]:
-    return how.model_dump(exclude={"num", "prompts", *OPENING})
+def _sampling(config: SampleConfig) -> dict[str, Any]:
+    return config.model_dump(exclude={"num", "prompts", *OPENING})
 
 
-def inference_flops(cell: Cell, found: Mapping[str, Any], data: Mapping[str, Any]) -> float:
+def inference_flops(cell: Cell, row: Mapping[str, Any], data: Mapping[str, Any]) -> float:
     """FLOPs of one sample: the experts that were asked, and the router wherever the strategy asks it."""
     config = cell.config
     costs = plan.plan(config, data)["jobs"]
-    asked = config.sample.steps * (2 if config.sample.solver == "heun" else 1)
-    told = config.condition.kind != "none"
+    evaluations = config.sample.steps * (2 if config.sample.solver == "heun" else 1)
+    conditional = config.condition.kind != "none"
     begin, end = config.sample.guided
-    guided = 1 + (end - begin if config.sample.guidance > 1 and told else 0)
-    flops = asked * guided * found["experts_per_step"] * costs["expert 0"]["forward_flops_per_sample"]
+    guided = 1 + (end - begin if config.sample.guidance > 1 and conditional else 0)
+    flops = evaluations * guided * row["experts_per_step"] * costs["expert 0"]["forward_flops_per_sample"]
     if "router" in costs:
         # Once for an ancestor given a text; given a class, the counts of the partition say it.
-        router = asked if found["strategy"] != "ancestral" else int(config.condition.kind == "text")
+        router = evaluations if row["strategy"] != "ancestral" else int(config.condition.kind == "text")
         flops += router * costs["router"]["forward_flops_per_sample"]
     return float(flops)

@@ -144,9 +144,9 @@ class Study:
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Study:
     """Read a study; an override changes one of its own keys, or else a key of its recipe in every cell."""
-    said = tuple(overrides)
+    pairs = tuple(overrides)
     tree = read_toml(path, "no such study; see recipes/studies/ for examples")
-    changes = assignments(said)
+    changes = assignments(pairs)
     own = {key: value for key, value in changes.items() if key in StudyConfig.model_fields}
     rest = {key: value for key, value in changes.items() if key not in own}
     tree = merged(tree, own)
@@ -170,12 +170,12 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Study:
 
 def axes(config: StudyConfig) -> dict[str, list[Any]]:
     """The axes by their dotted keys; the budget is one as well."""
-    found = dict(_leaves(config.axes))
-    for key, values in found.items():
+    leaves = dict(_leaves(config.axes))
+    for key, values in leaves.items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"study {config.name}: axes.{key} must be a list of values")
     starts = {START: list(config.budget.start)} if any(config.budget.start) else {}
-    return {BUDGET: list(config.budget.samples), **starts, **found}
+    return {BUDGET: list(config.budget.samples), **starts, **leaves}
 
 
 def points(config: StudyConfig) -> Iterable[dict[str, Any]]:

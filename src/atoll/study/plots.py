@@ -24,12 +24,12 @@ def plots(lines: Sequence[Row], distance: str) -> dict[str, str]:
         "experts": ("clusters", "number of experts", CLUSTERS),
         "inference": ("flops_per_sample", "FLOPs per sample", "sample.strategy"),
     }
-    found = {"distances": _distances(lines, distance)} if lines else {}
+    pictures = {"distances": _distances(lines, distance)} if lines else {}
     for name, (across, label, axis) in wanted.items():
         values = [_across(line, across) for line in lines if not line["monolith"]]
         if values and max(values) > SAME * min(values):
-            found[name] = _plot(lines, across, label, axis, distance)
-    return found
+            pictures[name] = _plot(lines, across, label, axis, distance)
+    return pictures
 
 
 def _distances(lines: Sequence[Row], distance: str) -> str:

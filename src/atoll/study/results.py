@@ -38,7 +38,7 @@ def write(shop: Workshop, cells: Sequence[Cell]) -> dict[str, Any]:
     lines = tables.groups(rows)
     distance = next(iter(rows[0]["features"].values()))["distance"] if rows else "distance"
     examined = _examined(shop, cells)
-    found: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "study": config.name,
         "cells": len(cells),
         "finished": len(rows),
@@ -47,7 +47,7 @@ def write(shop: Workshop, cells: Sequence[Cell]) -> dict[str, Any]:
         "reached": answers.reached(rows),
         "entropy_predicts_greedy_loss": answers.predictions(examined) if examined else [],
     }
-    written = {**found, "lines": lines, "rows": rows, "routing": examined}
+    written = {**summary, "lines": lines, "rows": rows, "routing": examined}
     write_json(shop.folder / "study.json", written)
     _write(shop.folder / "study.csv", tables.comma_separated(rows))
     _write(
@@ -59,8 +59,8 @@ def write(shop: Workshop, cells: Sequence[Cell]) -> dict[str, Any]:
     if lines:
         text = _page(shop, rows, lines, distance, examined, pictures, len(cells))
         _write(shop.folder / "report.html", text)
-        found["report"] = str(shop.folder / "report.html")
-    return found
+        summary["report"] = str(shop.folder / "report.html")
+    return summary
 
 
 def markdown(
@@ -85,8 +85,12 @@ def markdown(
         "\n".join(f"- {answers.said_reached(each)}" for each in answers.reached(rows)),
     ]
     if examined:
-        told, times = answers.foretold(examined), tables.by_time(examined)
-        parts += ["## Does the router's entropy predict what top-1 loses?", tables.written(told), told.note]
+        prediction, times = answers.foretold(examined), tables.by_time(examined)
+        parts += [
+            "## Does the router's entropy predict what top-1 loses?",
+            tables.written(prediction),
+            prediction.note,
+        ]
         parts += ["## By time", tables.written(times), times.note]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -158,13 +162,13 @@ MOST_SHOWN = 10
 def _shown(shop: Workshop, lines: Sequence[tables.Row]) -> list[dict[str, str]]:
     """Some samples of the first seed of each line: monoliths, then ensembles from the best on."""
     order = sorted(lines, key=lambda line: (not line["monolith"], line["distance"]["value"]))
-    found = []
+    pictures = []
     for line in order:
         places = list(shop.shared.glob(f"*/cells/{line['cells'][0]}.png"))
         if places:
             name = f"{plots.title(line, lines)}: {tables.spread(line['distance'])}"
-            found.append({"name": name, "picture": report.embedded(places[0]) or ""})
-    return found[:MOST_SHOWN]
+            pictures.append({"name": name, "picture": report.embedded(places[0]) or ""})
+    return pictures[:MOST_SHOWN]
 
 
 def _by_time(examined: Sequence[tables.Row]) -> dict[str, Any] | None:
@@ -180,22 +184,22 @@ def _answer(best: dict[str, Any] | None, lines: Sequence[tables.Row], distance: 
     if best is None:
         return ""
     mean = f"mean over {best['seeds']} seeds" if best["seeds"] > 1 else "one seed"
-    how = f"{plots.title({**best, 'monolith': False}, lines)} ({mean})"
+    winner = f"{plots.title({**best, 'monolith': False}, lines)} ({mean})"
     if best["change"]["value"] >= 0:
-        return f"No ensemble is nearer to the data than its monolith. Nearest, by {distance}: {how}."
+        return f"No ensemble is nearer to the data than its monolith. Nearest, by {distance}: {winner}."
     change = tables.percent(best["change"])
-    return f"At best, {distance} {change} against the monolith: {how}, {tables.spread(best['distance'])}."
+    return f"At best, {distance} {change} against the monolith: {winner}, {tables.spread(best['distance'])}."
 
 
 def _examined(shop: Workshop, cells: Sequence[Cell]) -> list[dict[str, Any]]:
     """Router and experts by time, of every training where they were looked at."""
-    found = {}
+    records = {}
     for cell in cells:
         path = shop.examined(cell)
-        if path is not None and path.is_file() and cell.training not in found:
+        if path is not None and path.is_file() and cell.training not in records:
             values = {key: value for key, value in cell.values.items() if not key.startswith("sample.")}
-            found[cell.training] = {"values": values, **read_json(path)}
-    return list(found.values())
+            records[cell.training] = {"values": values, **read_json(path)}
+    return list(records.values())
 
 
 def _write(path: Path, text: str) -> None:

@@ -63,9 +63,13 @@ def _line(cells: Sequence[Row], monoliths: Mapping[str, Row]) -> dict[str, Any]:
     }
 
 
-def _together(found: Sequence[Row]) -> dict[str, Any]:
+def _together(measurements: Sequence[Row]) -> dict[str, Any]:
     """The mean over seeds; of one seed the number as it was measured."""
-    return dict(found[0]) if len(found) == 1 else over_repetitions([each["value"] for each in found]).facts()
+    return (
+        dict(measurements[0])
+        if len(measurements) == 1
+        else over_repetitions([each["value"] for each in measurements]).facts()
+    )
 
 
 def _change(pairs: Sequence[tuple[Row, Row]]) -> dict[str, Any] | None:
@@ -73,8 +77,8 @@ def _change(pairs: Sequence[tuple[Row, Row]]) -> dict[str, Any] | None:
     if not pairs:
         return None
     ratios = [ratio(_space(cell)["frechet"], _space(monolith)["frechet"]) for cell, monolith in pairs]
-    found = ratios[0] if len(ratios) == 1 else over_repetitions([each.value for each in ratios])
-    return Measured(found.value - 1, found.low - 1, found.high - 1, found.num).facts()
+    measured = ratios[0] if len(ratios) == 1 else over_repetitions([each.value for each in ratios])
+    return Measured(measured.value - 1, measured.low - 1, measured.high - 1, measured.num).facts()
 
 
 def _space(row: Row) -> Mapping[str, Any]:
@@ -186,14 +190,14 @@ def comma_separated(rows: Sequence[Row]) -> str:
     for row in rows:
         for features, space in row["features"].items():
             values = [said_plainly(row["values"].get(key)) for key in keys]
-            found = [space[name][end] for name in numbers for end in ("value", "low", "high")]
+            measured = [space[name][end] for name in numbers for end in ("value", "low", "high")]
             groups = [
                 row[key]["divergence"]["value"] if key in row else "" for key in ("classes", "clusters")
             ]
             costs = [row["training_flops"], row["flops_per_sample"]]
             ends = [space["floor"]["frechet"], *groups, row["copies"]["value"], row["cell"], row["training"]]
             writer.writerow(
-                [row["monolith"], *values, row["strategy"], row["num"], *costs, features, *found, *ends]
+                [row["monolith"], *values, row["strategy"], row["num"], *costs, features, *measured, *ends]
             )
     return text.getvalue()
 

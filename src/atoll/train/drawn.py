@@ -60,23 +60,27 @@ def _contents(about: PartitionContents, index: int, files: list[tuple[str, int]]
 
 def _write_part(run: Run, sampler: Sampler, index: int, numbers: range, path: Path) -> None:
     """Draw some samples, each a function of (seed, expert, number), and lay them to rest."""
-    about, how, ensemble = run.partition.contents, run.config.sample, sampler.ensemble
+    about, settings, ensemble = run.partition.contents, run.config.sample, sampler.ensemble
     seed = draws.generator(run.config.seed, f"drawn/{index}", numbers[0]).initial_seed() % 2**62
     label = _labels(run, index, numbers) if ensemble.classes else None
-    prompts = [how.prompts[n % len(how.prompts)] for n in numbers] if ensemble.text and how.prompts else None
+    prompts = (
+        [settings.prompts[n % len(settings.prompts)] for n in numbers]
+        if ensemble.text and settings.prompts
+        else None
+    )
     states = None if prompts is None or about.text is None else _states(about.text, prompts)
     if ensemble.text and states is None:
         raise ConfigError("samples drawn from experts with captions need prompts: set sample.prompts")
-    told = None if states is None else TextCondition(states.tokens, states.mask, states.pooled)
+    condition = None if states is None else TextCondition(states.tokens, states.mask, states.pooled)
     x_0 = sampler.sample(
         len(numbers),
         label=label,
-        text=told,
+        text=condition,
         seed=seed,
-        steps=how.steps,
-        solver=how.solver,
-        shift=how.shift,
-        batch=how.batch,
+        steps=settings.steps,
+        solver=settings.solver,
+        shift=settings.shift,
+        batch=settings.batch,
         strategy="ancestral",
     )
     _write(path, _stored(x_0, about), label, prompts, states, about)

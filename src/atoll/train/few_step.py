@@ -63,10 +63,10 @@ def few_step(run: Run) -> Stage:
 
 def settings(run: Run) -> FewStepConfig:
     """What the recipe says of its few-step student."""
-    found = student.settings(run).few
-    if found is None:
+    few = student.settings(run).few
+    if few is None:
         raise ConfigError("the recipe has no [student.few]; add the section, even if nothing is in it")
-    return found
+    return few
 
 
 def _courses(run: Run, few: FewStepConfig) -> list[Course]:
@@ -95,8 +95,8 @@ def _courses(run: Run, few: FewStepConfig) -> list[Course]:
 
 def _made_from(run: Run, course: Course) -> dict[str, Any]:
     """What a lesson is made from; those before the last are told apart by their names."""
-    found = inputs.few_step_from(run)
-    return found if course.stage.path == run.few_step.path else {**found, "lesson": course.stage.path.name}
+    record = inputs.few_step_from(run)
+    return record if course.stage.path == run.few_step.path else {**record, "lesson": course.stage.path.name}
 
 
 def _task(
@@ -154,12 +154,14 @@ def _on_trajectories(run: Run, blueprint: checkpoint.Blueprint, before: Stage | 
         device, size = drawn.t.device, len(drawn.t)
         trajectories = max(1, size // PAIRS_OF_A_TRAJECTORY)
         own, some = torch.arange(size, device=device) % trajectories, slice(0, trajectories)
-        told = conditions.take(jobs.told_of(blueprint, batch, drawn), some)
+        condition = conditions.take(jobs.told_of(blueprint, batch, drawn), some)
         clock = iter(solver.asked("dpm++", few.grid, few.sample_shift))
 
         def velocity(x_t: Tensor, t: Tensor) -> Tensor:
             here = torch.full((trajectories,), next(clock)), batch.cluster_on_cpu[some]
-            return teachers.velocity(Lesson(x_t, t, told, batch.cluster[some], drawn.uniform[some], *here))
+            return teachers.velocity(
+                Lesson(x_t, t, condition, batch.cluster[some], drawn.uniform[some], *here)
+            )
 
         with torch.no_grad():
             # of order two: the student can be no better than the trajectories that it is shown
@@ -167,11 +169,11 @@ def _on_trajectories(run: Run, blueprint: checkpoint.Blueprint, before: Stage | 
         start, end = (move(place, device) for place in _ends(on_cpu(drawn), few.grid))
         t, r = (draws.shifted(place / few.grid, few.sample_shift) for place in (start, end))
         x_t, x_r = way[few.grid - start, own], way[few.grid - end, own]
-        predicted = model(x_t, t, conditions.take(told, own), r)
-        found = maps.distillation_loss(predicted.float(), maps.along(x_t, t, x_r, r))
+        predicted = model(x_t, t, conditions.take(condition, own), r)
+        losses = maps.distillation_loss(predicted.float(), maps.along(x_t, t, x_r, r))
         # Long steps have large losses, short ones are asked more often. Where each step ends is no matter of
         # chance, so that weights pull to no side.
-        return maps.weighed(found, 1.0 if few.power is None else few.power, few.floor)
+        return maps.weighed(losses, 1.0 if few.power is None else few.power, few.floor)
 
     return loss
 
@@ -203,10 +205,15 @@ def _meanflow(run: Run, blueprint: checkpoint.Blueprint, before: Stage | None) -
             here = (on_cpu(drawn).r < on_cpu(drawn).t).nonzero()[:, 0]
             # Never none, so that all ranks ask the network equally often.
             rows = move(here if len(here) else torch.zeros(1, dtype=torch.long), drawn.t.device)
-            told = conditions.take(lesson.condition, rows)
+            condition = conditions.take(lesson.condition, rows)
             t, r, v = drawn.t[rows], drawn.r[rows], target[rows]
             slope = maps.slope(
-                lambda x, time, end: model(x, time, told, end).float(), lesson.x_t[rows], t, r, v, few.delta
+                lambda x, time, end: model(x, time, condition, end).float(),
+                lesson.x_t[rows],
+                t,
+                r,
+                v,
+                few.delta,
             )
             target[rows] = maps.meanflow_target(v, slope, t, r)
         predicted = model(lesson.x_t, drawn.t, lesson.condition, drawn.r)
@@ -230,13 +237,13 @@ def _by_halves(run: Run, count: int, blueprint: checkpoint.Blueprint, before: St
         index = torch.minimum((here.t * steps).long(), steps - 1)
         t, r = move((index + 1) / steps, device), move(index / steps, device)
         x_t = path.point(batch.x_0, drawn.noise, t)
-        told = jobs.told_of(blueprint, batch, drawn)
+        condition = jobs.told_of(blueprint, batch, drawn)
 
         new, old = (move(some.nonzero()[:, 0], device) for some in (choice == 0, choice > 0))
 
         def known(rows: Tensor, x: Tensor, time: Tensor, end: Tensor) -> Tensor:
             """What the lesson before says; at first the teacher's velocity, as Euler's step takes it."""
-            own = conditions.take(told, rows)
+            own = conditions.take(condition, rows)
             if network is not None:
                 return network(x, time, own, end)
             assert teachers is not None
@@ -246,7 +253,7 @@ def _by_halves(run: Run, count: int, blueprint: checkpoint.Blueprint, before: St
             target = torch.empty_like(x_t)
             target[new] = maps.two_steps(partial(known, new), x_t[new], t[new], r[new])
             target[old] = known(old, x_t[old], t[old], r[old])
-        predicted = model(x_t, t, told, r)
+        predicted = model(x_t, t, condition, r)
         return maps.distillation_loss(predicted.float(), target.float())
 
     return loss

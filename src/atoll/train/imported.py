@@ -66,9 +66,9 @@ def recipe_lines(folder: Path, blueprint: Blueprint) -> str:
     network = blueprint.network.model_dump(mode="json", exclude_defaults=True, exclude={"size"})
     for key in ("width", "depth", "heads", "patch"):
         network[key] = getattr(blueprint.network, key)
-    said = {key: network[key] for key in NetworkConfig.model_fields if key in network}
-    said |= {"path": blueprint.objective.path, "prediction": blueprint.objective.prediction}
-    lines = [f"{key} = {_toml(value)}" for key, value in said.items()]
+    settings = {key: network[key] for key in NetworkConfig.model_fields if key in network}
+    settings |= {"path": blueprint.objective.path, "prediction": blueprint.objective.prediction}
+    lines = [f"{key} = {_toml(value)}" for key, value in settings.items()]
     return "\n".join(["[expert]", f'init = "{folder}"', *lines])
 
 

@@ -106,8 +106,8 @@ def _measured_band(run: Run, stage: Stage, blueprint: checkpoint.Blueprint) -> d
     with contextlib.closing(Reader(clusters, BAND_SAMPLES, run.config.seed).batches()) as batches:
         batch = to_device(next(batches), slice(None), device)
     drawn = draws.training_draws(run.config.seed, "router/band", 0, batch.x_0.shape, 0.0)
-    told = told_of(blueprint, batch, drawn._replace(dropped=drawn.dropped.to(device)))
-    band = routing.measure_band(router, batch.x_0, drawn.noise.to(device), told)
+    condition = told_of(blueprint, batch, drawn._replace(dropped=drawn.dropped.to(device)))
+    band = routing.measure_band(router, batch.x_0, drawn.noise.to(device), condition)
     return {"band": (band.low, band.high)}
 
 
@@ -187,9 +187,11 @@ def _expert_loss(blueprint: checkpoint.Blueprint, config: ExpertConfig) -> loop.
     def loss(model: nn.Module, batch: Batch, drawn: draws.TrainingDraws) -> Tensor:
         time = drawn.t * along.last
         x = along.point(batch.x_0, drawn.noise, time)
-        told = told_of(blueprint, batch, drawn)
+        condition = told_of(blueprint, batch, drawn)
         # Where it is converted, the recipe's objective is the velocity on the linear path.
-        predicted = expert_room.velocity(model, own, x, time, told) if converted else model(x, time, told)
+        predicted = (
+            expert_room.velocity(model, own, x, time, condition) if converted else model(x, time, condition)
+        )
         alpha, sigma = along.coefficients(time)
         return objectives.loss(
             config.prediction, config.weighting, alpha, sigma, predicted.float(), batch.x_0, drawn.noise

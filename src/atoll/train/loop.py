@@ -145,7 +145,7 @@ class Steps:
         own = task.ranks.rows(size)
         most = self.config.micro_batch or max(1, own.stop - own.start)
         starts = range(own.start, own.stop, most)
-        found = []
+        parts = []
         for start in starts:
             rows = slice(start, min(start + most, own.stop))
             part, part_drawn = to_device(batch, rows, self.device), draws_to_device(drawn, rows, self.device)
@@ -155,8 +155,8 @@ class Steps:
                 # Processes average their gradients, hence their number.
                 mean = losses.sum() * (task.ranks.size / size)
                 torch.autograd.backward(mean if state.scale is None else mean * state.scale.scale)
-            found.append(losses.detach())
-        return torch.cat(found) if len(found) > 1 else found[0], drawn.t
+            parts.append(losses.detach())
+        return torch.cat(parts) if len(parts) > 1 else parts[0], drawn.t
 
 
 def train(task: Task, device: torch.device) -> states.TrainingState:

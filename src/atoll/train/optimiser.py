@@ -38,25 +38,25 @@ class AdamW:
         self.state: dict[Tensor, dict[str, Tensor]] = defaultdict(dict)
 
     def _remembered(self, parameter: Tensor) -> dict[str, Tensor]:
-        found = self.state[parameter]
-        if not found:
-            found["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
-            found["exp_avg"] = torch.zeros_like(parameter)
-            found["exp_avg_sq"] = torch.zeros_like(parameter)
-        return found
+        moments = self.state[parameter]
+        if not moments:
+            moments["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            moments["exp_avg"] = torch.zeros_like(parameter)
+            moments["exp_avg_sq"] = torch.zeros_like(parameter)
+        return moments
 
     @torch.no_grad()
     def step(self, lr: float, skipped: Tensor | None = None) -> None:
         """Move the parameters along their gradients; whether it is skipped, the device decides."""
         moved = [parameter for parameter in self.parameters if parameter.grad is not None]
         remembered = [self._remembered(parameter) for parameter in moved]
-        counts = [found["step"] for found in remembered]
+        counts = [moments["step"] for moments in remembered]
         torch._foreach_add_(counts, 1)
         torch._fused_adamw_(
             [sharding.local(parameter) for parameter in moved],
             [sharding.local(parameter.grad) for parameter in moved if parameter.grad is not None],
-            [sharding.local(found["exp_avg"]) for found in remembered],
-            [sharding.local(found["exp_avg_sq"]) for found in remembered],
+            [sharding.local(moments["exp_avg"]) for moments in remembered],
+            [sharding.local(moments["exp_avg_sq"]) for moments in remembered],
             [],
             counts,
             lr=lr,
@@ -133,10 +133,10 @@ def build(model: nn.Module, config: TrainConfig) -> list[Optimiser]:
     matrices = [value for name, value in named.items() if muon and _is_matrix(name, value)]
     chosen = {id(value) for value in matrices}
     rest = [value for value in named.values() if id(value) not in chosen]
-    found: list[Optimiser] = [AdamW(rest, config.weight_decay)]
+    optimisers: list[Optimiser] = [AdamW(rest, config.weight_decay)]
     if matrices:
-        found.append(Muon(matrices, config.weight_decay))
-    return found
+        optimisers.append(Muon(matrices, config.weight_decay))
+    return optimisers
 
 
 def _is_matrix(name: str, value: Tensor) -> bool:

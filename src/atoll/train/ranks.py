@@ -47,12 +47,12 @@ class Ranks:
                 raise AtollError(answer["mistake"])
             return cast(T, answer["found"])
         try:
-            found = action()
+            value = action()
         except AtollError as error:
             _broadcast(json.dumps({"mistake": str(error)}))
             raise
-        _broadcast(json.dumps({"found": found}))
-        return found
+        _broadcast(json.dumps({"found": value}))
+        return value
 
     def any(self, flag: bool, device: torch.device) -> bool:
         """Whether it is true in any process."""

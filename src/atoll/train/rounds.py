@@ -55,8 +55,8 @@ def shares(run: Run, known: int = 0) -> list[float]:
 
 def last_round(run: Run) -> int:
     """How many rounds there are."""
-    config, how = settings(run)
-    return -(-config.steps // how.inner)
+    config, sites = settings(run)
+    return -(-config.steps // sites.inner)
 
 
 def folder(run: Run, number: int, name: str) -> Stage:
@@ -82,17 +82,17 @@ class Site:
         if not 0 <= index < len(groups(run)):
             raise ConfigError(f"there is no site {index}: this recipe has 0 to {len(groups(run)) - 1}")
         self.run, self.index, self.group = run, index, list(groups(run)[index])
-        self.config, self.how = settings(run)
+        self.config, self.sites = settings(run)
         self.clusters = inputs.lesson_clusters(run, self.group)
         self.batch = max(1, round(self.config.batch * shares(run, self.group[0])[index]))
 
     def made_from(self, number: int) -> dict[str, Any]:
         """What this site's part of a round is made from."""
-        found = inputs.lessons_from(self.run, self.group)
-        found |= {"inner": self.how.inner, "merged": merged(self.run, number - 1).digest}
+        record = inputs.lessons_from(self.run, self.group)
+        record |= {"inner": self.sites.inner, "merged": merged(self.run, number - 1).digest}
         if number:
-            found["own"] = self.stage(number - 1).digest
-        return found
+            record["own"] = self.stage(number - 1).digest
+        return record
 
     def stage(self, number: int) -> Stage:
         """What this site makes in a round."""
@@ -110,8 +110,8 @@ class Site:
             ranks.from_first(lambda: stage.begin(made_from))
             ranks.from_first(lambda: self._take_over_decisions(number))
             state = loop.train(task, device)
-            found = collected(state.tensors(), ranks)
-            ranks.from_first(lambda: self._hand_in(stage, made_from, found, state.step))
+            tensors = collected(state.tensors(), ranks)
+            ranks.from_first(lambda: self._hand_in(stage, made_from, tensors, state.step))
         return stage
 
     @functools.cached_property
@@ -139,7 +139,7 @@ class Site:
             stage=self.stage(number),
             ranks=ranks,
             start=functools.partial(self._start, number),
-            until=min((number + 1) * self.how.inner, self.config.steps),
+            until=min((number + 1) * self.sites.inner, self.config.steps),
         )
 
     def _start(self, number: int, state: TrainingState) -> None:
@@ -147,10 +147,10 @@ class Site:
         before = merged(self.run, number - 1)
         tensors = _prefixed("model/", before, checkpoint.WEIGHTS) | _prefixed("ema/", before, AVERAGE)
         if number:
-            known = before if self.how.optimiser == "merged" else self.stage(number - 1)
+            known = before if self.sites.optimiser == "merged" else self.stage(number - 1)
             tensors |= _prefixed("optimiser/", known, OPTIMISER) | self._loss_scale(number - 1)
         state.restore(tensors)
-        state.step = number * self.how.inner
+        state.step = number * self.sites.inner
 
     def _loss_scale(self, number: int) -> Tensors:
         """Of a round in float16, what its loss was multiplied with at its end."""
@@ -164,12 +164,14 @@ class Site:
             own.parent.mkdir(exist_ok=True)
             shutil.copyfile(before, own)
 
-    def _hand_in(self, stage: Stage, made_from: dict[str, Any], found: Tensors, step: int) -> None:
+    def _hand_in(self, stage: Stage, made_from: dict[str, Any], tensors: Tensors, step: int) -> None:
         names = {"model/": checkpoint.WEIGHTS, "ema/": AVERAGE, "optimiser/": OPTIMISER}
-        if any(key.startswith(SCALE) for key in found):
+        if any(key.startswith(SCALE) for key in tensors):
             names[SCALE] = LOSS_SCALE
         for prefix, name in names.items():
-            _write(stage, name, {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)})
+            _write(
+                stage, name, {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+            )
         stage.finish(made_from, list(names.values()), SiteContents(steps=step, rows=self._reader.rows))
         shutil.copyfile(stage.path / "state" / DECISIONS, stage.path / DECISIONS)
         shutil.rmtree(stage.path / "state", ignore_errors=True)
@@ -207,12 +209,12 @@ def all_rounds(run: Run) -> Stage:
 
 def _begin(run: Run, known: int = 0) -> None:
     """The weights that all sites start from: a function of the recipe, whoever computes them."""
-    stage, (config, how) = merged(run, -1), settings(run)
+    stage, (config, sites) = merged(run, -1), settings(run)
     made_from = {
         "seed": run.config.seed,
         "init": config.init,
         "network": config.model_dump(mode="json", include=set(NetworkConfig.model_fields)),
-        "sites": how.model_dump(mode="json"),
+        "sites": sites.model_dump(mode="json"),
     }
     if not stage.begin(made_from):
         return
@@ -226,7 +228,7 @@ def _begin(run: Run, known: int = 0) -> None:
 
 def _merge(run: Run, number: int) -> Stage:
     """One outer step."""
-    config, how = settings(run)
+    config, sites = settings(run)
     stage, before = merged(run, number), merged(run, number - 1)
     parts = [folder(run, number, f"site-{index:02d}") for index in range(len(groups(run)))]
     away = [part.path.name for part in parts if not part.done]
@@ -241,14 +243,14 @@ def _merge(run: Run, number: int) -> Stage:
     weights = _read(before, checkpoint.WEIGHTS)
     momentum = _read(before, MOMENTUM) if number else None
     mean = weighted_mean([_read(part, checkpoint.WEIGHTS) for part in parts], shares(run))
-    weights, momentum = outer_step(weights, mean, momentum, how.outer_lr, how.momentum)
+    weights, momentum = outer_step(weights, mean, momentum, sites.outer_lr, sites.momentum)
     average = weighted_mean([_read(part, AVERAGE) for part in parts], shares(run))
     written = {checkpoint.WEIGHTS: weights, MOMENTUM: momentum, AVERAGE: average}
-    if how.optimiser == "merged":
+    if sites.optimiser == "merged":
         written[OPTIMISER] = weighted_mean([_read(part, OPTIMISER) for part in parts], shares(run))
     for name, tensors in written.items():
         _write(stage, name, tensors)
-    steps = min((number + 1) * how.inner, config.steps)
+    steps = min((number + 1) * sites.inner, config.steps)
     stage.finish(made_from, list(written), MergedContents(steps=steps, round=number))
     if number >= KEPT_ROUNDS:
         shutil.rmtree(folder(run, number - KEPT_ROUNDS, "merged").path.parent)

@@ -68,9 +68,9 @@ def whole(value: Tensor, like: Tensor | None = None) -> Tensor:
     if is_spread(like) and value.ndim:
         from torch.distributed.tensor import DTensor  # noqa: PLC0415 - see spread
 
-        how = cast(Any, like)
+        layout = cast(Any, like)
         return DTensor.from_local(
-            value, how.device_mesh, how.placements, shape=how.shape, stride=how.stride()
+            value, layout.device_mesh, layout.placements, shape=layout.shape, stride=layout.stride()
         ).full_tensor()
     return value
 
@@ -80,7 +80,7 @@ def part_of(value: Tensor, like: Tensor) -> Tensor:
     if is_spread(like) and value.ndim:
         from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415 - see spread
 
-        how = cast(Any, like)
+        layout = cast(Any, like)
         placed = value.to(like.device)
-        return distribute_tensor(placed, how.device_mesh, how.placements, src_data_rank=None)
+        return distribute_tensor(placed, layout.device_mesh, layout.placements, src_data_rank=None)
     return value

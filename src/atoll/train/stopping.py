@@ -18,13 +18,13 @@ class Agreement:
         self.ranks, self.device = ranks, device
         self._under_way: collections.deque[tuple[Tensor, torch.cuda.Event]] = collections.deque()
 
-    def reached(self, asked: bool, *, now: bool = False) -> bool:
+    def reached(self, signalled: bool, *, now: bool = False) -> bool:
         """Whether to stop; `now` waits for this step's answer rather than reading an earlier one's."""
         if self.ranks.size == 1:
-            return asked
+            return signalled
         if self.device.type != "cuda":
-            return self.ranks.any(asked, self.device)
-        self._send(asked)
+            return self.ranks.any(signalled, self.device)
+        self._send(signalled)
         stop = False
         while len(self._under_way) > (0 if now else LAG):
             answer, event = self._under_way.popleft()
@@ -32,9 +32,9 @@ class Agreement:
             stop = stop or bool(answer)
         return stop
 
-    def _send(self, asked: bool) -> None:
+    def _send(self, signalled: bool) -> None:
         """Ask all ranks; the answer comes to pinned memory by itself."""
-        total = self.ranks.sum(torch.full((), float(asked), device=self.device))
+        total = self.ranks.sum(torch.full((), float(signalled), device=self.device))
         answer = torch.empty((), pin_memory=True)
         answer.copy_(total, non_blocking=True)
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -106,9 +106,9 @@ def dense_loss(blueprint: checkpoint.Blueprint, teachers: Teachers) -> loop.Loss
 def lesson_of(blueprint: checkpoint.Blueprint, batch: Batch, drawn: draws.TrainingDraws) -> Lesson:
     """Noisy samples of a batch, with what is known of them."""
     x_t = path.point(batch.x_0, drawn.noise, drawn.t)
-    told = jobs.told_of(blueprint, batch, drawn)
+    condition = jobs.told_of(blueprint, batch, drawn)
     known = {"host_t": on_cpu(drawn).t, "host_cluster": batch.cluster_on_cpu}
-    return Lesson(x_t, drawn.t, told, batch.cluster, drawn.uniform, **known)
+    return Lesson(x_t, drawn.t, condition, batch.cluster, drawn.uniform, **known)
 
 
 def teachers_of(
@@ -134,9 +134,9 @@ def priors(run: Run, index: int = 0) -> list[float]:
 
 def _check_teacher(stage: Stage, blueprint: checkpoint.Blueprint) -> None:
     stage.verify(checkpoint.WEIGHTS)
-    found = checkpoint.read_blueprint(stage.verify(checkpoint.CONFIG))
+    teacher = checkpoint.read_blueprint(stage.verify(checkpoint.CONFIG))
     keys = ("shape", "condition", "classes", "text")
-    differ = [key for key in keys if getattr(found, key) != getattr(blueprint, key)]
+    differ = [key for key in keys if getattr(teacher, key) != getattr(blueprint, key)]
     if differ:
         raise ConfigError(f"{stage.path} cannot teach: it has another {', '.join(differ)} than the recipe")
 
@@ -171,11 +171,11 @@ def with_weights(network: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
 
 def expert_weights(stage: Stage, blueprint: checkpoint.Blueprint) -> dict[str, Tensor]:
     """The weights of an expert of the same kind as the student."""
-    found = checkpoint.read_blueprint(stage.verify(checkpoint.CONFIG))
-    same = blueprint.model_copy(update={"steps": found.steps, "clusters": found.clusters})
-    if found.model_copy(update={"network": blueprint.network}) != same:
+    expert = checkpoint.read_blueprint(stage.verify(checkpoint.CONFIG))
+    same = blueprint.model_copy(update={"steps": expert.steps, "clusters": expert.clusters})
+    if expert.model_copy(update={"network": blueprint.network}) != same:
         raise ConfigError(f"{stage.path} predicts or is told something else; set student.init to 'scratch'")
-    if {**found.network.model_dump(), "size": None} != {**blueprint.network.model_dump(), "size": None}:
+    if {**expert.network.model_dump(), "size": None} != {**blueprint.network.model_dump(), "size": None}:
         raise ConfigError(f"{stage.path} has another network; set student.init to 'scratch'")
     return checkpoint.read_tensors(stage.verify(checkpoint.WEIGHTS))
 
