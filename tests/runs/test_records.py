@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from atoll.errors import CorruptError, RunError
 from atoll.runs import Stage, read_json, write_json
+from atoll.runs.parsing import REMEDY, VERSION
 from atoll.runs.records import (
-    REMEDY,
-    VERSION,
     ClusterContents,
     Contents,
     DataContents,
@@ -22,7 +21,9 @@ from atoll.runs.records import (
     MergedContents,
     NetworkContents,
     PartitionContents,
+    ReportContents,
     RouterContents,
+    SampledContents,
     SiteContents,
     StageRecord,
     StartContents,
@@ -65,6 +66,12 @@ EXAMPLES: list[Contents] = [
     FewStepContents(steps=3, rows=9, taught_by=8),
     SiteContents(steps=3, rows=9),
     MergedContents(steps=3, round=0),
+    SampledContents(
+        **{"samples": "samples.npy", "grid": "grid.png", "num": 3, "done": 2, "experts": (1, 0)},
+        **{"makers": {"0": 1, "1": 1}, "strategy": "ancestral", "strategy_asked": "auto", "networks": 2},
+        **{"certainty": 0.5, "asked": {"class": ("bag", "boot")}},
+    ),
+    ReportContents(report="report.html"),
 ]
 
 
@@ -86,6 +93,18 @@ def test_what_is_written_is_read_as_it_was(contents):
 def test_every_kind_has_an_example():
     assert {type(contents) for contents in EXAMPLES} == set(Contents.KINDS.values())
     assert set(Contents.KINDS) == {contents.STAGE for contents in EXAMPLES}
+
+
+def test_files_of_samples_are_names_in_their_own_folder(tmp_path):
+    contents = next(contents for contents in EXAMPLES if isinstance(contents, SampledContents))
+    facts = contents.at(tmp_path)
+    assert (facts["samples"], facts["grid"]) == (str(tmp_path / "samples.npy"), str(tmp_path / "grid.png"))
+    assert (facts["class"], facts["folder"]) == (["bag", "boot"], str(tmp_path))
+    assert facts["provenance"] is None
+    for elsewhere in ("/etc/samples.npy", "../samples.npy"):
+        written = replaced(record_of(contents), ("contents", "samples"), elsewhere)
+        with pytest.raises(CorruptError, match="hidden or elsewhere"):
+            parse_record(written, "done.json")
 
 
 def paths(value: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -1,4 +1,5 @@
 from atoll.runs import Run, graph
+from atoll.runs.records import SampledContents
 from atoll.sampling import stage as room
 
 
@@ -6,6 +7,11 @@ def test_samples_of_a_run_are_a_stage(finished):
     stage = room.draw(finished)
     assert stage.done
     assert {"samples.npy", "samples.json", "grid.png"} <= set(stage.record.files)
+    contents = stage.contents
+    assert isinstance(contents, SampledContents)
+    assert (contents.samples, contents.grid) == ("samples.npy", "grid.png")
+    assert sum(contents.makers.values()) == contents.done == finished.config.sample.num
+    assert str(finished.path.parent) not in (stage.path / "done.json").read_text(), "a run may move"
     before = {path: path.stat().st_mtime_ns for path in stage.path.iterdir()}
     room.draw(finished)
     assert {path: path.stat().st_mtime_ns for path in stage.path.iterdir()} == before, "drawn once"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.errors import CorruptError
-from atoll.runs.records import validated
+from atoll.runs.parsing import validated
 from atoll.storage.pointer import Pointer, State, newest, pointer_name, pointers
 from atoll.storage.store import open_store
 

@@ -2,7 +2,7 @@
 
 from atoll.pages import report
 from atoll.runs import Run, Stage, graph
-from atoll.runs.records import Contents
+from atoll.runs.records import ReportContents
 
 
 def write(run: Run) -> Stage:
@@ -11,5 +11,5 @@ def write(run: Run) -> Stage:
     stage, made_from = node.stage, node.made_from()
     if stage.begin(made_from):
         page = report.write_report(run, run.stage("samples").path)
-        stage.finish(made_from, [page.name], Contents.model_validate({"report": page.name}))
+        stage.finish(made_from, [page.name], ReportContents(report=page.name))
     return stage

@@ -1,7 +1,7 @@
 """What stages say of themselves: frozen types, parsed once at the door, from our own disk or a stranger's."""
 
-import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
@@ -10,19 +10,13 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
-from atoll.errors import CorruptError, RunError
+from atoll.errors import RunError
 from atoll.runs.files import digest, safe_name
-
-VERSION: Literal[1] = 1
-"""Of all records; it rises when an older program would misread what a newer one writes."""
-
-REMEDY = "make its stage anew with --start-over"
-"""For a record that is damaged, here or in a store: nobody is told to delete what others may have made."""
+from atoll.runs.parsing import VERSION, validated, versioned
 
 FileName = Annotated[str, AfterValidator(safe_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -54,6 +48,10 @@ class Contents(Frozen):
     def facts(self) -> dict[str, Any]:
         """The same as plain JSON values."""
         return self.model_dump(mode="json")
+
+    def at(self, folder: Path) -> dict[str, Any]:
+        """The same with the files that it names where they are, for a person."""
+        return self.facts()
 
 
 class TextFormat(Frozen):
@@ -291,6 +289,44 @@ class MergedContents(NetworkContents):
     round: int | None = Field(None, ge=0)
 
 
+class SampledContents(Contents):
+    """Samples that were drawn from the networks of a run."""
+
+    STAGE = "samples"
+    model_config = ConfigDict(extra="forbid")
+    samples: FileName
+    grid: FileName | None = None
+    provenance: FileName | None = None
+    num: Count
+    """Samples that were asked for, of which `done` are there."""
+    done: Count
+    experts: tuple[Count, ...]
+    """Who made each of the first ones."""
+    makers: dict[str, Count]
+    """How many each expert made."""
+    strategy: str
+    strategy_asked: str
+    certainty: float | None = None
+    networks: int = Field(ge=1)
+    asked: dict[str, tuple[str, ...]] = {}
+    """What each of the first ones was asked to be: by `class` or `prompt`."""
+
+    def at(self, folder: Path) -> dict[str, Any]:
+        """Its files by their paths, and what was asked for under its own name."""
+        facts = self.facts()
+        names = {name: facts[name] for name in ("samples", "grid", "provenance") if facts[name]}
+        paths = {key: str(folder / name) for key, name in names.items()}
+        return {**facts.pop("asked"), **facts, **paths, "folder": str(folder)}
+
+
+class ReportContents(Contents):
+    """The page of a run."""
+
+    STAGE = "report"
+    model_config = ConfigDict(extra="forbid")
+    report: FileName
+
+
 ContentsT = TypeVar("ContentsT", bound=Contents)
 
 
@@ -345,7 +381,7 @@ class StageRecord(Frozen):
 
 def parse_record(value: object, where: str) -> StageRecord:
     """A stage's record from any JSON value; what is wrong with it is said in one line."""
-    tree = _versioned(value, where)
+    tree = versioned(value, where)
     kind = Contents.KINDS.get(str(tree.get("kind")), Contents)
     contents = validated(kind, tree.get("contents"), f"{where}: contents")
     record = validated(StageRecord, {**tree, "contents": {}}, where)
@@ -354,38 +390,4 @@ def parse_record(value: object, where: str) -> StageRecord:
 
 def parse_started(value: object, where: str) -> StartedRecord:
     """The record of a stage that is being made."""
-    return validated(StartedRecord, _versioned(value, where), where)
-
-
-Model = TypeVar("Model", bound=BaseModel)
-
-
-def validated(model: type[Model], value: object, where: str) -> Model:
-    """A JSON value as a model: its types as they are, nothing converted; CorruptError in words otherwise."""
-    try:
-        return model.model_validate_json(json.dumps(value), strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        problem = f"'{place}': {message}" if place else message
-    except CorruptError as error:  # a file's name
-        raise CorruptError(f"{where}: {error}") from None
-    except (TypeError, ValueError, RecursionError) as error:
-        problem = str(error).splitlines()[0]
-    raise CorruptError(f"{where} is damaged ({problem[:200]}); {REMEDY}")
-
-
-def _versioned(value: object, where: str) -> Mapping[str, Any]:
-    """The tree of a record that this program can read."""
-    if not isinstance(value, Mapping):
-        raise CorruptError(f"{where} is damaged (not an object); {REMEDY}")
-    version = value.get("version")
-    if isinstance(version, int) and version > VERSION:
-        raise RunError(
-            f"{where} was written by a newer Atoll (records of version {version}, this one reads {VERSION}); "
-            "upgrade atoll"
-        )
-    if version != VERSION or isinstance(version, bool):
-        raise CorruptError(f"{where} has no version that is known here ({version!r:.40}); {REMEDY}")
-    return value
+    return validated(StartedRecord, versioned(value, where), where)

@@ -32,15 +32,8 @@ from atoll.runs import (
     replacing,
     safe_name,
 )
-from atoll.runs.records import (
-    FewStepContents,
-    FileName,
-    Frozen,
-    StageRecord,
-    StudentContents,
-    parse_record,
-    validated,
-)
+from atoll.runs.parsing import validated
+from atoll.runs.records import FewStepContents, FileName, Frozen, StageRecord, StudentContents, parse_record
 from atoll.storage.clock import CLOCK, Clock
 from atoll.storage.leases import LeaseLost, StoreLeases
 from atoll.storage.pointer import Pointer, newest, pointer_name

@@ -5,7 +5,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from atoll.runs.records import Count, FileName, Frozen, Sha256, validated
+from atoll.runs.parsing import validated
+from atoll.runs.records import Count, FileName, Frozen, Sha256
 from atoll.storage.store import Store
 
 
