@@ -1,4 +1,7 @@
+import pytest
+
 from atoll.config import SampleConfig
+from atoll.errors import RunError
 from atoll.evaluate import evaluation
 from atoll.runs import EVALUATION, write_json
 
@@ -33,6 +36,12 @@ def test_numbers_of_other_networks_do_not_stay(finished):
     write_json(finished.path / EVALUATION, evaluation.with_earlier(finished, found(strategy="full")))
     later = evaluation.with_earlier(finished, found("b", strategy="top-1"))
     assert list(later["measured"]) == ["top-1, 50 euler steps, 1,000 samples"]
+
+
+def test_numbers_of_a_newer_program_are_not_written_over(finished):
+    write_json(finished.path / EVALUATION, {"version": 2, "numbers": "elsewhere"})
+    with pytest.raises(RunError, match=r"evaluation\.json was written by a newer Atoll"):
+        evaluation.with_earlier(finished, found())
 
 
 def test_a_setting_says_what_differs():

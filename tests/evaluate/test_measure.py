@@ -205,7 +205,7 @@ def test_an_evaluation_of_a_run(finished):
     run = finished.changed([*small, 'evaluate.strategies=["ancestral", "top-1"]'])
     found = evaluation.evaluate(run)
     on_disk = json.loads((finished.path / "evaluation" / "evaluation.json").read_text())
-    assert on_disk == json.loads(json.dumps(found))
+    assert on_disk == {"version": 1, **json.loads(json.dumps(found))}
     for name in ("ancestral", "top-1"):
         row = found["strategies"][name]
         assert row["strategy"] == name

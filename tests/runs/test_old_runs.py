@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import atoll
-from atoll.runs import Run, Stage, inputs, read_json
+from atoll.runs import Run, Stage, inputs, read_json, read_stamped
 from atoll.runs.records import PartitionContents, RouterContents, SampledContents, StudentContents
 
 FIXTURE = Path(__file__).parent / "fixtures" / "run-v1"
@@ -32,6 +32,30 @@ def test_every_record_is_read_and_written_as_it_was():
             assert getattr(record.contents, key) == fields[key].default, (path, key)
             del again["contents"][key]
         assert again == written, path
+
+
+def test_files_are_those_of_their_records():
+    """As far as they are here: pictures and samples at rest were left out."""
+    stages = [Stage(path.parent) for path in sorted(FIXTURE.rglob("done.json"))]
+    files = [
+        (stage, name) for stage in stages for name in stage.record.files if (stage.path / name).is_file()
+    ]
+    assert {name for _, name in files} >= {
+        "weights.safetensors",
+        "config.json",
+        "samples.json",
+        "samples.npy",
+    }
+    for stage, name in files:
+        stage.verify(name)
+    size = sum(path.stat().st_size for path in FIXTURE.rglob("*") if path.is_file())
+    assert size < 100_000, "a fixture is small"
+
+
+def test_files_beside_records_have_a_version():
+    for name in ("resolved.json", "samples/samples.json"):
+        assert read_json(FIXTURE / name)["version"] == 1
+        assert "version" not in read_stamped(FIXTURE / name)
 
 
 def test_records_are_of_their_kind(old):

@@ -3,7 +3,8 @@
 import pytest
 
 from atoll.errors import CorruptError, RunError
-from atoll.runs.parsing import VERSION, validated, versioned
+from atoll.runs import write_json
+from atoll.runs.parsing import VERSION, read_stamped, stamped, unstamped, validated, versioned
 from atoll.runs.records import ExpertContents
 
 
@@ -31,3 +32,24 @@ def test_types_are_taken_as_they_are():
     for value in ({"steps": "3"}, {"steps": 3.5}, {"step": 3}, 3, {1, 2}):
         with pytest.raises(CorruptError, match="^there is damaged"):
             validated(ExpertContents, value, "there")
+
+
+def test_a_stamp_comes_and_goes(tmp_path):
+    write_json(tmp_path / "a.json", stamped({"a": 1}))
+    assert '"version": 1' in (tmp_path / "a.json").read_text()
+    assert read_stamped(tmp_path / "a.json") == {"a": 1}
+    assert unstamped({"a": 1}, "there") == {"a": 1}, "from before there were versions"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"version": 2}, "upgrade atoll"),
+        ({"version": None}, "no version that is known"),
+        ([], "not an object"),
+    ],
+)
+def test_a_stamp_that_is_not_ours_is_refused(tmp_path, value, message):
+    write_json(tmp_path / "a.json", value)
+    with pytest.raises(RunError, match=rf"a\.json .*{message}"):
+        read_stamped(tmp_path / "a.json")

@@ -118,6 +118,19 @@ def test_a_damaged_resolved_json_is_named(tmp_path):
         Run.open(run.path)
 
 
+def test_resolved_json_has_a_version_that_is_no_key_of_a_recipe(tmp_path):
+    run = Run.create(RunConfig(name="a", seed=3))
+    tree = json.loads((run.path / "resolved.json").read_text())
+    assert tree.pop("version") == 1
+    assert tree == run.config.model_dump(mode="json")
+    for earlier in (tree, {**tree, "version": 1}):
+        runs.write_json(run.path / "resolved.json", earlier)
+        assert Run.open(run.path).config == run.config
+    runs.write_json(run.path / "resolved.json", {**tree, "version": 2})
+    with pytest.raises(RunError, match=r"resolved\.json was written by a newer Atoll .*upgrade atoll"):
+        Run.open(run.path)
+
+
 def test_metrics_drop_what_a_resumed_job_does_again(tmp_path):
     path = tmp_path / "metrics.jsonl"
     metrics = Metrics(path, 0)

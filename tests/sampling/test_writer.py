@@ -56,6 +56,7 @@ def test_what_is_finished_is_written_in_order_whatever_order_it_came_in(tmp_path
     out.add([1], batch([0.0], leader=0))
     written = out.finish()
     record = json.loads((tmp_path / "samples.json").read_text())
+    assert record["version"] == 1
     assert record["indices"] == [1, 3]
     assert record["prompt"] == ["äpfel 1", "äpfel 3"]
     assert written["experts"] == record["experts"] == [0, 2]
@@ -129,6 +130,9 @@ def test_a_folder_of_its_own(tmp_path):
     assert writing.own_folder(out, "a", asked=True) == out, "the same request again makes the same"
     with pytest.raises(AtollError, match="not empty"):
         writing.own_folder(out, "b", asked=True)
+    write_json(out / "samples.json", {"version": 2, "request": "a"})
+    with pytest.raises(AtollError, match=r"samples\.json was written by a newer Atoll .*upgrade atoll"):
+        writing.own_folder(out, "a", asked=True)
 
 
 @pytest.mark.parametrize(("different", "num", "columns"), [(3, 9, 3), (1, 9, 3), (9, 9, 3), (17, 36, 6)])

@@ -11,7 +11,7 @@ from atoll.config import SampleConfig
 from atoll.errors import ConfigError
 from atoll.evaluate import matched, routing
 from atoll.evaluate.measure import Judge, sample_and_judge
-from atoll.runs import EVALUATION, Run, digest, read_json, write_json
+from atoll.runs import EVALUATION, Run, digest, read_stamped, stamped, write_json
 from atoll.sampling.opening import open_model, open_run_model
 from atoll.sampling.request import OPENING
 
@@ -57,7 +57,7 @@ def evaluate(run: Run, progress: Report | None = None) -> dict[str, Any]:
             "entropy_predicts_greedy_loss": None if predicted is None else predicted.facts(),
         }
     record = with_earlier(run, record)
-    write_json(run.path / EVALUATION, record)
+    write_json(run.path / EVALUATION, stamped(record))
     return record
 
 
@@ -71,7 +71,7 @@ def networks(run: Run) -> str:
 def with_earlier(run: Run, record: Mapping[str, Any]) -> dict[str, Any]:
     """What was found now, and under `measured` also what earlier calls found of the same networks."""
     path = run.path / EVALUATION
-    earlier = read_json(path) if path.is_file() else {}
+    earlier = read_stamped(path) if path.is_file() else {}
     kept = earlier if earlier.get("networks") == record["networks"] else {}
     measured = {**kept.get("measured", {}), **{setting(row): row for row in record["strategies"].values()}}
     routing = {"routing": kept["routing"]} if "routing" in kept else {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from atoll.config import RunConfig, validate
 from atoll.errors import EXIT_RUN_AGAIN, AtollError, Interrupted
-from atoll.runs import Tail, digest, read_json, replacing
+from atoll.runs import Tail, digest, read_stamped, replacing, stamped
 
 WORKER = "atoll.launch.work"
 """The module that makes one stage of a run."""
@@ -29,7 +29,8 @@ class JobSpec:
     @classmethod
     def of(cls, stage: str, config: RunConfig, folder: Path | str) -> "JobSpec":
         """One stage of a run."""
-        return cls(stage, json.dumps(config.model_dump(mode="json"), sort_keys=True), str(folder))
+        tree = stamped(config.model_dump(mode="json"))
+        return cls(stage, json.dumps(tree, sort_keys=True), str(folder))
 
     @property
     def digest(self) -> str:
@@ -55,7 +56,7 @@ class JobSpec:
 
 def read_settings(path: Path) -> RunConfig:
     """The settings that a job was started with."""
-    return validate(read_json(path), str(path))
+    return validate(read_stamped(path), str(path))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 from atoll.config import SampleConfig
 from atoll.evaluate.evaluation import setting
 from atoll.plan import strategy_costs
-from atoll.runs import EVALUATION, Run, read_json
+from atoll.runs import EVALUATION, Run, read_stamped
 
 Rows = Mapping[str, Mapping[str, Any]]
 """What was measured, by setting."""
@@ -15,7 +15,7 @@ Rows = Mapping[str, Mapping[str, Any]]
 def evaluation(run: Run) -> dict[str, Any]:
     """All that was found; nothing where nobody looked."""
     path = run.path / EVALUATION
-    return dict(read_json(path)) if path.is_file() else {}
+    return read_stamped(path) if path.is_file() else {}
 
 
 def rows_of(evaluation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from atoll.data.summary import sentences
 from atoll.evaluate import routing
 from atoll.pages import measured
 from atoll.pages.drawing import drawn
-from atoll.runs import RECIPE, Run, Stage, read_json, read_lines, replacing
+from atoll.runs import RECIPE, Run, Stage, read_lines, read_stamped, replacing
 from atoll.runs.records import DataContents, PartitionContents
 from atoll.sampling.opening import open_run_model
 from atoll.sampling.provenance import PALETTE
@@ -27,7 +27,7 @@ INK = "#1c2833"
 def write_report(run: Run, samples: Path) -> Path:
     """Write `report/report.html`: what was made, by whom, and how it was learnt."""
     clusters = run.config.partition.clusters
-    record = read_json(samples / "samples.json")
+    record = read_stamped(samples / "samples.json")
     makers: list[int] = record["experts"]
     contents = run.partition.contents
     sizes = contents.sizes

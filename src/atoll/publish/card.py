@@ -9,7 +9,7 @@ import jinja2
 import atoll
 from atoll.models import checkpoint
 from atoll.publish import public
-from atoll.runs import EVALUATION, Run, read_json, read_lines
+from atoll.runs import EVALUATION, Run, read_lines, read_stamped
 
 NAMED = 100
 """At most so many classes are named."""
@@ -52,7 +52,7 @@ def card(run: Run, licence: str, drawn: Mapping[str, Any]) -> str:
 def _measured(run: Run) -> dict[str, Any] | None:
     """The distances that `atoll evaluate` found, by the first features that it had."""
     path = run.path / EVALUATION
-    rows = read_json(path).get("measured", {}) if path.is_file() else {}
+    rows = read_stamped(path).get("measured", {}) if path.is_file() else {}
     spaces = {setting: next(iter(row["features"].values())) for setting, row in rows.items()}
     if not spaces:
         return None

@@ -13,7 +13,7 @@ from atoll.data import borrowed
 from atoll.errors import AtollError, ConfigError
 from atoll.models import checkpoint
 from atoll.publish import card, public
-from atoll.runs import RESOLVED, Run, Stage, file_digest, write_json
+from atoll.runs import RESOLVED, Run, Stage, file_digest, stamped, write_json
 from atoll.runs.records import PartitionContents, StageRecord
 from atoll.sampling.opening import ENSEMBLE, HUB, INDEX, PIPELINE, model_name, open_run_model
 from atoll.sampling.sample import sample as draw
@@ -123,7 +123,7 @@ def _write_ensemble(run: Run, folder: Path) -> None:
     if run.router.done:
         _copy_network(run.router, folder / "router")
     Stage(folder / "partition").write(StageRecord.of({}, {}, _borrowing(run, folder)))
-    write_json(folder / RESOLVED, public.config(run.config).model_dump(mode="json"))
+    write_json(folder / RESOLVED, stamped(public.config(run.config).model_dump(mode="json")))
 
 
 def _borrowing(run: Run, folder: Path) -> PartitionContents:

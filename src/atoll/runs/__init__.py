@@ -11,6 +11,7 @@ from atoll.runs.files import (
     write_json,
 )
 from atoll.runs.metrics import Metrics, Tail
+from atoll.runs.parsing import read_stamped, stamped, unstamped
 from atoll.runs.run import EVALUATION, RECIPE, RESOLVED, Run, runs_folder
 from atoll.runs.signals import stop_requests
 from atoll.runs.stage import DONE, STARTED, Stage
@@ -30,9 +31,12 @@ __all__ = [
     "file_digest",
     "read_json",
     "read_lines",
+    "read_stamped",
     "replacing",
     "runs_folder",
     "safe_name",
+    "stamped",
     "stop_requests",
+    "unstamped",
     "write_json",
 ]

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from atoll.errors import CorruptError, RunError
+from atoll.runs.files import read_json
 
 VERSION: Literal[1] = 1
 """Of all records; it rises when an older program would misread what a newer one writes."""
@@ -47,3 +49,19 @@ def versioned(value: object, where: str) -> Mapping[str, Any]:
     if version != VERSION or isinstance(version, bool):
         raise CorruptError(f"{where} has no version that is known here ({version!r:.40}); {REMEDY}")
     return value
+
+
+def stamped(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A tree that is to be written beside records, with the version of what it means."""
+    return {"version": VERSION, **tree}
+
+
+def unstamped(value: object, where: str) -> dict[str, Any]:
+    """The tree that was stamped, without its version; one that has none is from before there were any."""
+    first = {"version": VERSION, **value} if isinstance(value, Mapping) else value
+    return {key: part for key, part in versioned(first, where).items() if key != "version"}
+
+
+def read_stamped(path: Path) -> dict[str, Any]:
+    """The tree of a file that was written with a version."""
+    return unstamped(read_json(path), str(path))

@@ -10,7 +10,8 @@ from typing import Any
 
 from atoll.config import RunConfig, assignments, merged, validate
 from atoll.errors import AtollError, ConfigError, RunError, StaleError
-from atoll.runs.files import append_line, read_json, replacing
+from atoll.runs.files import append_line, replacing
+from atoll.runs.parsing import read_stamped, stamped
 from atoll.runs.records import (
     Alone,
     ClusterContents,
@@ -45,7 +46,7 @@ class Run:
         run = cls(runs_folder() / config.name, config)
         if recipe is not None:
             _write_changed(run.path / RECIPE, recipe.read_bytes())
-        text = json.dumps(config.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
+        text = json.dumps(stamped(config.model_dump(mode="json")), indent=2, allow_nan=False) + "\n"
         _write_changed(run.path / RESOLVED, text.encode())
         return run
 
@@ -88,7 +89,7 @@ class Run:
             return Distilled(path, validate(alone.config, str(path / DONE)))
         if not (path / RESOLVED).is_file():
             raise RunError(f"{path} is not a run (no {RESOLVED}); give a folder that `atoll run` made")
-        return cls(path, validate(read_json(path / RESOLVED), str(path / RESOLVED)))
+        return cls(path, validate(read_stamped(path / RESOLVED), str(path / RESOLVED)))
 
     def changed(self, overrides: Iterable[str]) -> "Run":
         """The same folder, asked for other samples or numbers; nothing is written down."""
@@ -205,7 +206,7 @@ def _bytes(path: Path) -> bytes | None:
 
 def _tree(text: bytes | None) -> dict[str, Any]:
     with contextlib.suppress(ValueError, TypeError):
-        return dict(json.loads(text or b""))
+        return {key: value for key, value in dict(json.loads(text or b"")).items() if key != "version"}
     return {}
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from atoll.errors import AtollError
-from atoll.runs import DONE, read_json, replacing, write_json
+from atoll.runs import DONE, read_stamped, replacing, stamped, write_json
 from atoll.runs.records import SampleFormat
 from atoll.sampling import provenance, titles
 from atoll.sampling.arrays import ArrayFile, free_bytes
@@ -172,7 +172,7 @@ class Writer:
                 written["grid"] = str(self._write_grid())
             if self._provenance:
                 written["provenance"] = str(self._write_provenance())
-            write_json(self.out / RECORD, {**record, "shares": shares})
+            write_json(self.out / RECORD, stamped({**record, "shares": shares}))
 
         self._on_disk(save)
         summary = {key: value for key, value in record.items() if key not in ("indices", "request")}
@@ -257,7 +257,7 @@ def earlier(out: Path) -> dict[str, Any] | None:
     """What an earlier request says of the samples that it left in a folder."""
     if not (out / RECORD).is_file():
         return None
-    return dict(read_json(out / RECORD))
+    return read_stamped(out / RECORD)
 
 
 def _leader(shares: Sequence[float]) -> int:

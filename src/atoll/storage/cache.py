@@ -8,7 +8,7 @@ from pathlib import Path
 
 from atoll.config import validate
 from atoll.errors import RunError
-from atoll.runs import RESOLVED, Run, digest, write_json
+from atoll.runs import RESOLVED, Run, digest, unstamped, write_json
 from atoll.storage.mirror import MARK, Mirror
 from atoll.storage.objects import ENDPOINTS
 from atoll.storage.store import address_of, check_address, open_store
@@ -42,7 +42,8 @@ def download_run(address: str, *, samples: bool = False) -> Path:
         raise RunError(
             f"{address} is not a run (no resolved.json); give an address that `atoll run` wrote to"
         )
-    run = Run(cached(address), validate(tree, f"{address}/{RESOLVED}"))
+    where = f"{address}/{RESOLVED}"
+    run = Run(cached(address), validate(unstamped(tree, where), where))
     write_json(run.path / RESOLVED, tree)
     mirror = Mirror(run, address, run.config.launch.patience)
     mirror.download_networks()

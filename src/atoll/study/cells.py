@@ -13,7 +13,18 @@ from atoll.data.identity import identity_of_settings
 from atoll.evaluate import routing
 from atoll.evaluate.measure import Judge, sample_and_judge
 from atoll.launch.job import Job, JobSpec
-from atoll.runs import RESOLVED, Run, Stage, digest, graph, read_json, replacing, runs_folder, write_json
+from atoll.runs import (
+    RESOLVED,
+    Run,
+    Stage,
+    digest,
+    graph,
+    read_json,
+    replacing,
+    runs_folder,
+    stamped,
+    write_json,
+)
 from atoll.runs.records import DataContents, SampleFormat
 from atoll.sampling import gallery
 from atoll.sampling.opening import open_run_model
@@ -67,7 +78,7 @@ class Workshop:
             begin = str(self.shared / cell.start.training / "experts" / "00")
             config = config.model_copy(update={"expert": config.expert.model_copy(update={"init": begin})})
         run = Run(self.shared / cell.training, config)
-        write_json(run.path / RESOLVED, config.model_dump(mode="json"))
+        write_json(run.path / RESOLVED, stamped(config.model_dump(mode="json")))
         _link(run.path / "data", self.data().path)
         _link(run.path / "partition", self.partition(cell).path)
         return run
