@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from atoll.config import RunConfig
 from atoll.errors import StaleError
 from atoll.launch import driver
 from atoll.launch.driver import Screen
@@ -101,6 +102,16 @@ def test_other_samples_are_drawn_without_asking(driven):
     assert len(other.stage("samples").contents.facts()["experts"]) == 3
     trained = ("experts/", "router/")
     assert under(files(driven.path), *trained) == under(before, *trained)
+
+
+def test_a_job_knows_the_step_that_it_goes_on_from(tmp_path):
+    job = driver.job_of(graph.node(Run(tmp_path, RunConfig(name="a")), "expert 0"))
+    assert job.saved_step() == 0
+    (job.folder / "state").mkdir(parents=True)
+    (job.folder / "state" / "latest.json").write_text(
+        '{"step": 263, "file": "a", "sha256": "b", "older": []}'
+    )
+    assert job.saved_step() == 263
 
 
 COUNTED = """

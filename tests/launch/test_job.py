@@ -42,6 +42,16 @@ def test_a_state_in_a_word(tmp_path):
     assert status(tmp_path, code=75).state == "failed"
 
 
+def test_a_job_that_begins_or_goes_on(tmp_path):
+    one = status(tmp_path)
+    one.begin()
+    assert (one.started, one.resumed) == (True, 0)
+    other = JobStatus(Job("expert 1", spec(tmp_path), tmp_path, saved_step=lambda: 263))
+    assert other.resumed == 0, "nobody has looked yet"
+    other.begin()
+    assert (other.started, other.resumed) == (True, 263)
+
+
 def test_progress_is_the_newest_line_with_all_steps(tmp_path):
     one = status(tmp_path)
     assert one.progress() == {}

@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import pytest
 
+from atoll.config import RunConfig
 from atoll.errors import ConfigError
 from atoll.launch import driver, on_slurm
 from atoll.launch.engine import Place
-from atoll.launch.job import JobSpec
-from atoll.runs import graph, read_json, read_lines
+from atoll.launch.job import Job, JobSpec, JobStatus
+from atoll.runs import Run, graph, read_json, read_lines
 from atoll.train import jobs
 from tests.machines import children, wait_for
 
@@ -94,6 +95,49 @@ def test_without_slurm_it_says_so(prepared, tiny, monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ConfigError, match="there is no Slurm here"):
         on_slurm.open_executor(place_of(prepared()))
+
+
+class Queued:
+    """A job of Slurm that is at work."""
+
+    state = "RUNNING"
+
+    def __init__(self, folder, job_id):
+        self.job_id = job_id
+
+    def done(self):
+        return False
+
+
+class Executor:
+    """Gives every job that is submitted the next number."""
+
+    folder, job_class = "nowhere", Queued
+
+    def __init__(self):
+        self.count = 0
+
+    def submit(self, work):
+        self.count += 1
+        return Queued(self.folder, str(self.count))
+
+
+def test_a_job_that_is_watched_again_was_not_resumed(tmp_path, monkeypatch):
+    """It has saved meanwhile, but goes on without a stop; one that is submitted anew goes on from there."""
+    executor = Executor()
+    monkeypatch.setattr(on_slurm, "open_executor", lambda place: executor)
+    run = Run(tmp_path, RunConfig(name="a"))
+    (tmp_path / "slurm").mkdir()
+    spec = JobSpec.of("expert 0", run.config, run.path)
+    job = Job("expert 0", spec, tmp_path / "experts" / "00", saved_step=lambda: 263)
+    steps = []
+    for _ in range(2):
+        engine, status = on_slurm.OnSlurm(place_of(run)), JobStatus(job)
+        status.begin()
+        engine.start(job)
+        engine.poll(status)
+        steps.append(status.resumed)
+    assert (steps, executor.count) == ([263, 0], 1)
 
 
 def test_what_slurm_is_asked_for(prepared, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 
 from atoll.config import RunConfig
 from atoll.errors import CorruptError, StaleError, StorageError
-from atoll.runs import Run, read_lines, write_json
+from atoll.runs import Run, file_digest, read_lines, write_json
 from atoll.runs.records import Contents, ExpertContents, FewStepContents
 from atoll.storage.leases import LeaseLost
 from atoll.storage.mirror import Mirror
@@ -210,6 +210,21 @@ def test_a_record_that_names_files_elsewhere_is_refused(machine, tmp_path, name)
         with pytest.raises(CorruptError, match="names a file"):
             action(b.run.expert(0))
     assert not (b.run.path / "experts").exists()
+
+
+def test_the_step_that_a_stage_goes_on_from(machine):
+    a, b = machine("a"), machine("b")
+    stage = a.run.expert(0)
+    assert b.saved_step(b.run.expert(0)) == 0
+    attempt = a.attempt(stage, a.leases.acquire("experts/00").token)
+    assert b.saved_step(b.run.expert(0)) == 0, "begun, and nothing saved"
+    state = stage.path / "state" / "step-00000263.safetensors"
+    state.parent.mkdir(parents=True)
+    state.write_bytes(b"a state")
+    entry = {"step": 263, "file": state.name, "sha256": file_digest(state)}
+    write_json(state.parent / "latest.json", {**entry, "older": []})
+    attempt.upload()
+    assert b.saved_step(b.run.expert(0)) == 263
 
 
 def test_what_was_started_over_meanwhile_is_not_uploaded_as_finished(machine):

@@ -15,10 +15,11 @@ from atoll.launch import leased
 from atoll.launch.engine import Engine, Place
 from atoll.launch.job import Job, JobSpec, JobStatus, report
 from atoll.launch.work import work
-from atoll.runs import Run, stop_requests
+from atoll.runs import Run, read_json, stop_requests
 from atoll.runs.graph import Node, Progress
 from atoll.runs.survey import Survey, survey
 from atoll.storage.mirror import Mirror
+from atoll.storage.progress import LATEST, STATE
 
 logger = logging.getLogger(__name__)
 
@@ -170,6 +171,7 @@ def job_of(node: Node) -> Job:
         gpu=training is not None or node.kind.gpu,
         after=frozenset(one.name for one in node.inputs),
         is_done=lambda: _is_done(node),
+        saved_step=lambda: _saved_step(node),
     )
 
 
@@ -180,6 +182,14 @@ def _is_done(node: Node) -> bool:
             if not one.stage.done:
                 mirror.download_record(one.stage)
     return node.stage.current(node.made_from())
+
+
+def _saved_step(node: Node) -> int:
+    """Of the state that a job goes on from: the store's, where there is one, or this folder's."""
+    if node.run.config.launch.store:
+        return Mirror.of(node.run).saved_step(node.stage)
+    latest = node.stage.path / STATE / LATEST
+    return int(read_json(latest)["step"]) if latest.is_file() else 0
 
 
 @dataclass
@@ -214,7 +224,7 @@ def run_jobs(jobs: Sequence[Job], engine: Engine, watch: Watch) -> None:
                 if not ready and not queue.running:
                     break
                 for status in ready[: engine.room(len(ready), len(queue.running))]:
-                    status.started = True
+                    status.begin()
                     engine.start(status.job)
                 time.sleep(engine.seconds)
                 for status in queue.running:

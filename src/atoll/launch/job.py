@@ -79,6 +79,8 @@ class Job:
     """The jobs that must be done before."""
     is_done: Callable[[], bool] = field(default=lambda: False, compare=False)
     """Asked once nothing has to be waited for: whether there is nothing left to do."""
+    saved_step: Callable[[], int] = field(default=lambda: 0, compare=False)
+    """Asked as it is started: the step of the state that it goes on from; 0 where there is none."""
     metrics: str = "metrics.jsonl"
     """Which files of its folder tell its progress."""
 
@@ -100,6 +102,8 @@ class JobStatus:
     """Its exit code, once it has ended."""
     words: str = ""
     """The last that was heard of it."""
+    resumed: int = 0
+    """The step that it goes on from; 0 for a job that begins."""
     _tails: dict[Path, Tail] = field(default_factory=dict, repr=False)
 
     @property
@@ -113,6 +117,10 @@ class JobStatus:
         if self.code is not None:
             return "done" if self.code == 0 else "failed"
         return "training" if self.running else "waiting"
+
+    def begin(self) -> None:
+        """Note that it is given to an engine, and what it goes on from."""
+        self.started, self.resumed = True, self.job.saved_step()
 
     def progress(self) -> dict[str, Any]:
         """The newest line of its metrics, with the steps of all of them."""

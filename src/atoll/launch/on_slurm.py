@@ -72,6 +72,8 @@ class OnSlurm:
         self.launch, self.folder = place.launch, place.folder / "slurm"
         self.executor = open_executor(place)
         self._jobs: dict[str, Any] = {}
+        self._earlier: set[str] = set()
+        """Those that an earlier driver has submitted."""
 
     def room(self, ready: int, running: int) -> int:
         """All of them: Slurm has a queue."""
@@ -83,6 +85,8 @@ class OnSlurm:
         known = read_json(path) if path.is_file() else {}
         before = known.get(job.name, {})
         attached = self._attached(before["id"]) if before.get("digest") == job.spec.digest else None
+        if attached:
+            self._earlier.add(job.name)
         self._jobs[job.name] = attached or self.executor.submit(self._work(job))
         known[job.name] = {"id": self._jobs[job.name].job_id, "digest": job.spec.digest}
         write_json(path, known)
@@ -100,6 +104,8 @@ class OnSlurm:
     def poll(self, status: JobStatus) -> None:
         """Note whether a job is at work, or how it ended."""
         job = self._jobs[status.name]
+        if status.name in self._earlier:
+            status.resumed = 0  # what it has saved meanwhile it does not go on from
         status.running = status.running or job.state == "RUNNING"
         if job.done():
             status.code = _code(job)

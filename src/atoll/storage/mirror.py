@@ -177,6 +177,11 @@ class Mirror:
         pointer = newest(self.store, self.name(stage))
         download_metrics(self.store, pointer.metrics if pointer else None, stage)
 
+    def saved_step(self, stage: Stage) -> int:
+        """Of the newest state of training that the store has of a stage; 0 where there is none."""
+        pointer = newest(self.store, self.name(stage))
+        return pointer.states[0].step if pointer and pointer.states else 0
+
     def attempt(self, stage: Stage, token: int) -> Attempt:
         """Go on with an unfinished stage, under a lease of its name with this token."""
         return Attempt.begin(self.store, stage, self.name(stage), token)
