@@ -101,13 +101,16 @@ def test_threads_that_pay_grow_with_the_network_and_the_batch():
 
 
 def test_hours_on_this_machine(monkeypatch):
-    """Jobs of one thread share the cores; a student comes after them, alone."""
+    """Jobs of one thread share the cores; a start comes before them, a student after them, each alone."""
     one = plan.Device(16, 0.2, half=False, utilisation=0.5, at_once=2, cores=2)
     monkeypatch.setattr(plan.sums, "device_named", lambda name, jobs: one)
+    small = {"width": 24, "depth": 2, "heads": 2, "patch": [4, 4], "steps": 100, "batch": 8}
     tree = {
         "name": "a",
         "partition": {"clusters": 2},
-        "expert": {"width": 24, "depth": 2, "heads": 2, "patch": [4, 4], "steps": 100, "batch": 8},
+        "expert": {**small, "batch_of": "expert"},
+        "router": small,
+        "start": {"steps": 300, "batch": 8},
         "student": {"steps": 100, "batch": 8},
         "plan": {"gpu": "cpu"},
     }
@@ -116,5 +119,8 @@ def test_hours_on_this_machine(monkeypatch):
     for job in jobs.values():  # a core each: products are small
         assert job["hours"] == pytest.approx(job["flops"] / (0.1e12 * 0.5) / 3600)
     shared = sum(jobs[name]["hours"] for name in ("expert 0", "expert 1", "router")) / 2
-    assert made["total"]["device_hours"] == pytest.approx(shared + jobs["student"]["hours"])
+    alone = 3 * jobs["expert 0"]["hours"] + jobs["student"]["hours"]  # a start of three times the steps
+    assert alone > shared / 2, "neither hides the other"
+    assert made["total"]["device_hours"] == pytest.approx(shared + alone)
+    assert next(iter(jobs)) == "start"
     assert "2 jobs at once" in plan.sentences(made)

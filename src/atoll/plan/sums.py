@@ -19,21 +19,22 @@ def plan(config: RunConfig, contents: Mapping[str, Any] | None = None) -> dict[s
     """The whole plan of a run; `contents` is what is known of its data, if they are there already."""
     about, clusters = about_data(config, contents or {}), config.partition.clusters
     device, devices = device_named(config.plan.gpu, clusters), max(1, round(config.launch.gpus))
-    trained: dict[str, Trained] = {}
+    before: dict[str, Trained] = {}
     if config.start is not None:
         start = config.start_settings()
-        trained["start"] = Trained(network_of(start, config, about), start)
+        before["start"] = Trained(network_of(start, config, about), start)
+    trained: dict[str, Trained] = {}
     for k in range(clusters):
         expert = config.expert_for(k)
         trained[f"expert {k}"] = Trained(network_of(expert, config, about), expert)
     if clusters > 1:
         trained["router"] = Trained(network_of(config.router, config, about), config.router)
-    jobs = {name: _job(job, device, devices) for name, job in trained.items()}
-    together = sum(job["hours"] for job in jobs.values()) / device.at_once
-    alone = {
-        name: _job(job, device._replace(at_once=1), devices) for name, job in students(config, about).items()
-    }
-    jobs |= alone
+    whole = device._replace(at_once=1)  # for what nothing runs beside
+    first = {name: _job(job, whole, devices) for name, job in before.items()}
+    shared = {name: _job(job, device, devices) for name, job in trained.items()}
+    last = {name: _job(job, whole, devices) for name, job in students(config, about).items()}
+    jobs = first | shared | last
+    hours = [job["hours"] / (device.at_once if name in shared else 1) for name, job in jobs.items()]
     per_sample = math.prod(about["shape"]) * about["bytes_per_value"]
     if config.condition.kind == "text":
         per_sample += config.encode.text_tokens * about["text"] * HALF
@@ -52,7 +53,7 @@ def plan(config: RunConfig, contents: Mapping[str, Any] | None = None) -> dict[s
         "total": {
             "parameters": sum(job["parameters"] for job in jobs.values()),
             "flops": sum(job["flops"] for job in jobs.values()),
-            "device_hours": devices * (together + sum(job["hours"] for job in alone.values())),
+            "device_hours": devices * sum(hours),
             "disk_bytes": sum(job["disk_bytes"] for job in jobs.values()),
             "upload_bytes": sum(job["upload_bytes"] for job in jobs.values()),
         },
