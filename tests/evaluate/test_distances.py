@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import linalg, spatial
 from torchmetrics.image.fid import _compute_fid
 from torchmetrics.image.kid import poly_mmd
@@ -128,3 +130,58 @@ def test_divergence_is_between_nothing_and_one_bit():
     theirs = spatial.distance.jensenshannon([0.7, 0.2, 0.1], [0.1, 0.3, 0.6], base=2) ** 2
     ours = distances.divergence(torch.tensor([7.0, 2, 1]), torch.tensor([1.0, 3, 6]))
     assert ours == pytest.approx(theirs, rel=1e-9)
+
+
+@given(st.integers(0, 30), st.integers(1, 9))
+def test_parts_are_all_rows_in_their_order(num, size):
+    parts = list(distances.in_parts(torch.arange(num), size))
+    assert [row for part in parts for row in part.tolist()] == list(range(num))
+    assert all(len(part) == size for part in parts[:-1])
+    assert len(parts) == -(-num // size)
+
+
+@given(st.integers(0, 50))
+def test_frechet_does_not_see_how_features_are_turned_or_moved(seed):
+    source = torch.Generator().manual_seed(seed)
+    turn = torch.linalg.qr(torch.randn(4, 4, generator=source).double()).Q
+    x, y = gaussian(40, 4, seed), gaussian(50, 4, seed + 1, mean=0.5, width=1.3)
+    expected = distances.frechet(x, y)
+    assert distances.frechet(x @ turn + 3, y @ turn + 3) == pytest.approx(expected, rel=1e-6)
+    assert distances.frechet(y, x) == pytest.approx(expected, rel=1e-6)
+    assert distances.frechet(2 * x, 2 * y) == pytest.approx(4 * expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "sizes"),
+    [
+        (2500, 9000, [(625, 2000)] * 4),
+        (100, 100, [(25, 25)] * 4),
+        (5, 7, [(2, 3)] * 2),
+        (3, 3, [(3, 3)]),
+    ],
+)
+def test_blocks_use_few_rows_as_well_as_many(left, right, sizes, monkeypatch):
+    """Never fewer than two rows, of which a kernel distance has no within; four blocks where that allows."""
+    seen = []
+
+    def kernel(x, y):
+        seen.append((len(x), len(y)))
+        return 0.0
+
+    monkeypatch.setattr(distances, "kernel", kernel)
+    distances.kernel_blocks(torch.zeros(left, 1), torch.zeros(right, 1))
+    assert seen == sizes
+
+
+def test_a_copy_is_nearer_than_a_third():
+    data = torch.tensor([[0.0], [4.0], [100.0]])
+    samples = torch.tensor([[0.9], [1.1], [3.2], [2.0]])  # 0.9 < 3.1 / 3, but 1.1 > 2.9 / 3
+    assert distances.copies(samples, data).tolist() == [True, False, True, False]
+
+
+def test_rows_on_the_rim_of_a_manifold_belong_to_it():
+    manifold = torch.tensor([[0.0], [1.0], [3.0]])
+    rows = torch.tensor([[-1.0], [-1.1], [5.0], [5.1]])
+    assert distances.covered(rows, manifold, 1).tolist() == [True, False, True, False]
+    # a neighbour too many is the farthest there is
+    assert distances.covered(torch.tensor([[-2.9], [6.1]]), manifold, 9).tolist() == [True, False]

@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from atoll.errors import DataError
 from atoll.evaluate import diversity
@@ -92,3 +94,37 @@ def test_wrong_weights_are_told(name, tmp_path):
     np.savez(tmp_path / "wrong.npz", something=np.zeros(3))
     with pytest.raises(DataError, match=r"evaluate\.lpips"):
         Lpips.load(str(tmp_path / name))
+
+
+@given(st.lists(st.integers(0, 3), max_size=20))
+def test_every_sample_is_in_one_pair_at_most_and_none_is_left_that_could_be(groups):
+    pairs = diversity.partners(groups)
+    used = [index for pair in pairs for index in pair]
+    assert len(used) == len(set(used))
+    assert all(groups[a] == groups[b] and a < b for a, b in pairs)
+    assert len(pairs) == sum(groups.count(group) // 2 for group in set(groups))
+
+
+class Brightness:
+    """The difference of the mean brightness of two pictures, in place of a network."""
+
+    def __call__(self, left, right):
+        return (left.float().mean((1, 2, 3)) - right.float().mean((1, 2, 3))).abs()
+
+
+def test_the_mean_over_pairs_whatever_fits_into_a_part(monkeypatch):
+    levels = torch.tensor([0, 10, 1, 30, 2, 60], dtype=torch.uint8)
+    values = levels.view(-1, 1, 1, 1).expand(-1, 1, 4, 4)
+    monkeypatch.setattr(diversity, "BATCH", 2)
+    found = diversity.diversity(Brightness(), values, ["a", "a", "b", "b", "c", "c"], 3)
+    assert found.value == pytest.approx((10 + 29 + 58) / 3)
+    assert found.num == 3
+
+
+def test_a_name_that_is_no_file_says_what_to_give(tmp_path):
+    with pytest.raises(DataError, match=r"is not there; give the \.npz file, or hub:owner/name"):
+        diversity._file(str(tmp_path / "none"))
+    (tmp_path / "alexnet.npz").write_bytes(b"x")
+    assert diversity._file(str(tmp_path)) == tmp_path / "alexnet.npz"
+    with pytest.raises(DataError, match=r"is not LPIPS's AlexNet"):
+        Lpips.load(str(tmp_path))

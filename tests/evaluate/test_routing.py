@@ -4,7 +4,10 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
+from torchmetrics.functional.classification import multiclass_calibration_error
 
 from atoll.data.store import Batch
 from atoll.evaluate import routing
@@ -126,3 +129,66 @@ def test_what_entropy_predicts_has_an_interval():
     assert found.high - found.value == pytest.approx(1.96 * error, rel=0.5)
     assert found.low < found.value < found.high <= 1
     assert routing.predicts([{"times": times[:1]}]) is None
+
+
+@pytest.mark.parametrize("clusters", [2, 5])
+def test_calibration_agrees_with_torchmetrics(clusters):
+    source = torch.Generator().manual_seed(clusters)
+    posterior = torch.randn(500, clusters, generator=source).softmax(1)
+    cluster = torch.randint(clusters, (500,), generator=source)
+    theirs = multiclass_calibration_error(posterior, cluster, clusters, n_bins=10, norm="l1")
+    assert routing.calibration(posterior, cluster) == pytest.approx(float(theirs), abs=1e-4)
+    assert float(theirs) > 0.05
+
+
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=12))
+def test_ranks_are_scipys(values):
+    assert routing._ranks(values).tolist() == [rank - 1 for rank in stats.rankdata(values)]
+
+
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=3, max_size=12))
+def test_correlation_sees_the_order_alone(pairs):
+    x, y = zip(*pairs, strict=True)
+    found = routing.correlation(x, y)
+    if found is None:
+        assert len(set(x)) == 1 or len(set(y)) == 1
+        return
+    assert -1 - 1e-9 <= found <= 1 + 1e-9
+    assert routing.correlation([math.exp(v / 3) for v in x], y) == pytest.approx(found)
+    assert routing.correlation([-v for v in x], y) == pytest.approx(-found)
+
+
+def test_losses_of_each_expert_and_of_mixtures_by_hand():
+    """Two samples of two values; experts say 0 and 2, and 1 is right."""
+    v = torch.tensor([[[0.0, 0.0], [0.0, 0.0]], [[2.0, 2.0], [2.0, 2.0]]]).unsqueeze(2)
+    posterior = torch.tensor([[0.5, 0.5], [0.25, 0.75]])
+    errors = routing._errors(v, posterior, torch.ones(2, 1, 2))
+    assert errors.shape == (2, 5)
+    assert errors[:, :2].tolist() == [[1, 1], [1, 1]]
+    assert errors[:, 2].tolist() == pytest.approx([0, 0.25])  # the mean of both is 1, then 1.5
+    assert errors[1, 3].item() == pytest.approx(1)  # top-1 takes the second alone
+    assert errors[:, 4].tolist() == pytest.approx(errors[:, 2].tolist())  # two of two are all
+
+
+def test_one_expert_has_no_others():
+    found = routing.expert_facts(torch.tensor([[1.0, 1.0, 1.0, 1.0]]), torch.tensor([0]), 1)
+    assert found["others"] is None
+    assert found["own"] == 1
+    assert found["greedy"] == 0
+
+
+def test_a_cluster_without_samples_leaves_its_column_open():
+    errors = torch.tensor([[1.0, 3.0, 2.0, 1.0, 2.0]])
+    assert routing.expert_facts(errors, torch.tensor([0]), 2)["table"] == [[1.0, None], [3.0, None]]
+
+
+@given(st.integers(2, 6), st.integers(0, 100))
+def test_entropy_is_a_share_of_the_largest(clusters, seed):
+    posterior = torch.randn(8, clusters, generator=torch.Generator().manual_seed(seed)).mul(3).softmax(1)
+    expected = stats.entropy(posterior.double().numpy(), axis=1, base=clusters)
+    assert routing._entropies(posterior).tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+    assert routing._entropies(torch.eye(clusters)).tolist() == [0] * clusters
+
+
+def test_examinations_without_experts_predict_nothing():
+    assert routing.predicts([{"times": [{"entropy": 0.1 * i} for i in range(9)]}]) is None

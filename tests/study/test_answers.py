@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from atoll.study import answers, tables
@@ -115,3 +117,47 @@ def test_where_greedy_routing_breaks():
     worst = (0.05 + 0.04 + 0.06) / 3 / 0.5
     assert f"most at t = 0.90: its velocity loss is {worst:.1%} above" in said
     assert said.endswith("At t = 0.10 it is below 1 %.")
+
+
+@given(st.floats(0.1, 3), st.floats(0.5, 50), st.floats(1.0, 4.0))
+def test_on_a_power_law_the_answer_is_exact(power, scale, share):
+    """Distances of a · C^-p are a line in the logarithms, so that what is between two points is on it."""
+    spent = [1.0, 2.0, 4.0]
+    goal = scale * share**-power
+    assert answers.to_reach(goal, spent, [scale * cost**-power for cost in spent]) == pytest.approx(share)
+
+
+@given(st.lists(st.floats(0.1, 100), min_size=2, max_size=6), st.floats(0.1, 100), st.floats(0.1, 100))
+def test_a_harder_goal_never_costs_less(distances, one, other):
+    spent = [float(2**index) for index in range(len(distances))]
+    easy, hard = max(one, other), min(one, other)
+    assert answers.to_reach(easy, spent, distances) <= answers.to_reach(hard, spent, distances) * (1 + 1e-9)
+
+
+def test_ensembles_without_a_monolith_of_their_seed_reach_nothing():
+    rows = budgets(0, (40, 30, 20), (32, 16, 10))
+    lonely = [each for each in budgets(1, (1, 1, 1), (3, 2, 1)) if not each["monolith"]]
+    (found,) = answers.reached([*rows, *lonely])
+    assert len(found["each"]) == 1
+
+
+def test_kinds_of_ensembles_are_answered_apart():
+    rows = budgets(0, (40, 30, 20), (32, 16, 10))
+    rows += [
+        row(distance, strategy="top-1", budget=budget, flops=float(budget))
+        for distance, budget in ((30, 25), (20, 50), (15, 100))
+    ]
+    shares = {each["values"]["sample.strategy"]: each["share"]["value"] for each in answers.reached(rows)}
+    assert shares == pytest.approx({"ancestral": 0.25 * 32 / 20, "top-1": 0.5})
+
+
+def test_where_nothing_is_harmless_nothing_is_said_of_it():
+    said = answers.where_greedy_breaks([checkpoint(1, (0.1,) * 4, (0.1, 0.2, 0.3, 0.2))])
+    assert said.startswith("Top-1 loses most at t = 0.90: its velocity loss is 60.0% above")
+    assert "below 1 %" not in said
+
+
+def test_entropy_that_never_changes_predicts_nothing():
+    flat = [checkpoint(budget, (0.5,) * 4, (0.1, 0.2, 0.3, 0.2)) for budget in (10, 20)]
+    assert [each["correlation"] for each in answers.predictions(flat)] == [None] * 3
+    assert answers.foretold(flat).body == []

@@ -210,3 +210,38 @@ def test_shipped_studies_share_what_they_can():
     ids = {path.stem: {cell.id for cell in cells(path)} for path in STUDIES}
     assert ids["headline"] & ids["partitions"]
     assert ids["headline"] & ids["budget"]
+
+
+def test_every_combination_is_a_point_in_the_order_of_the_file(study):
+    points = list(design.points(design.load(study).config))
+    assert len(points) == 2 * 2 * 2 * 3
+    assert list(points[0]) == ["budget", "partition.clusters", "sample.strategy", "seed"]
+    assert [point["seed"] for point in points[:4]] == [0, 1, 2, 0], "the last axis runs first"
+    assert len({tuple(point.values()) for point in points}) == len(points)
+
+
+def test_repetitions_are_one_group_and_what_is_compared_is_beside(study):
+    every = cells(study)
+    groups = {cell.group for cell in every}
+    assert len(groups) == 2 * (2 * 2 + 1)
+    for cell in every:
+        assert dict(cell.beside).keys() == {"budget", "seed"}
+
+
+def test_routing_is_looked_at_by_training_and_makes_no_other_cell(study):
+    few = ["axes.seed=[0]", "budget.samples=[2000]"]
+    plain, looked, more = (
+        {cell.id for cell in cells(study, *few, *other)}
+        for other in ((), ("evaluate.routing=99",), ("evaluate.num=33",))
+    )
+    assert plain == looked
+    assert plain.isdisjoint(more)
+
+
+def test_a_batch_of_the_monolith_is_divided_and_named_as_if_it_had_been_said(study):
+    few = ["axes.seed=[0]", "axes.partition.clusters=[4]"]
+    shared = cells(study, "expert.batch=32", "expert.batch_of=monolith", *few)
+    plain = cells(study, "expert.batch=8", *few)
+    trainings = [{cell.training for cell in each if not cell.monolith} for each in (shared, plain)]
+    assert trainings[0] == trainings[1]
+    assert {cell.config.expert.batch for cell in shared if cell.monolith} == {32}

@@ -6,6 +6,8 @@ import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from atoll.study import plots, tables
 
@@ -115,3 +117,91 @@ def test_lines_of_fewer_seeds_are_told_apart():
     note = tables.of_lines(tables.groups([*TWO_SEEDS, row(9.0, strategy="top-1")]), "distance").note
     assert "Mean over 1 to 2 seeds" in note
     assert "where there is one seed yet" in note
+
+
+def test_an_ensemble_without_its_monolith_has_no_change():
+    (line,) = tables.groups([row(10.0)])
+    assert line["change"] is None
+    table = tables.of_lines([line], "distance")
+    assert table.body[0][table.head.index("against the monolith")] == ""
+
+
+def test_a_monolith_of_another_budget_is_not_compared_with():
+    lines = tables.groups([row(20.0, monolith=True, budget=50), row(10.0, budget=100)])
+    assert [line["change"] for line in lines if not line["monolith"]] == [None]
+
+
+def test_divergences_are_the_mean_of_the_cells_that_know_them():
+    cells = [row(10.0, seed=seed) for seed in (0, 1, 2)]
+    for cell, value in zip(cells, (0.1, 0.3), strict=False):
+        cell["classes"] = {"divergence": {"value": value}}
+    (line,) = tables.groups(cells)
+    assert line["classes"] == pytest.approx(0.2)
+    assert line["clusters"] is None
+
+
+def test_axes_along_which_nothing_differs_have_no_column():
+    lines = tables.groups([row(9.0, clusters=2), row(9.0, clusters=4), row(9.0, clusters=4, strategy="full")])
+    assert tables.varying(lines) == ["partition.clusters", "sample.strategy"]
+    assert tables.word_columns(lines) == ["partition.clusters"]
+    assert tables.of_lines(lines, "distance").head[:3] == ["", "clusters", "strategy"]
+
+
+def test_every_row_of_a_table_has_a_cell_for_each_head():
+    table = tables.of_lines(tables.groups([*TWO_SEEDS, row(9.0, budget=7, strategy="full")]), "distance")
+    assert {len(each) for each in table.body} == {len(table.head)}
+    bars = [line.count("|") for line in tables.written(table).splitlines()]
+    assert set(bars) == {len(table.head) + 1}
+
+
+@given(st.one_of(st.text("abc,\"\n'", max_size=9), st.integers(), st.lists(st.integers(), max_size=3)))
+def test_any_value_of_an_axis_survives_comma_separated_values(value):
+    cell = row(10.0)
+    cell["values"]["expert.odd"] = value
+    (read,) = csv.DictReader(io.StringIO(tables.comma_separated([cell]), newline=""))
+    assert read["expert.odd"] == (value if isinstance(value, str) else json.dumps(value))
+
+
+def test_every_kind_of_features_is_a_line_of_its_own():
+    cell = row(10.0)
+    cell["features"]["pixels"] = {
+        **cell["features"]["classifier"],
+        "frechet": {"value": 3, "low": 2, "high": 4},
+    }
+    lines = list(csv.DictReader(io.StringIO(tables.comma_separated([cell]))))
+    assert [(line["features"], float(line["frechet"])) for line in lines] == [
+        ("classifier", 10),
+        ("pixels", 3),
+    ]
+    assert tables.distance_of(cell) == 10, "the first is the one that is told"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (None, ""),
+        ({"value": 0.125, "low": None, "high": None}, "+12 %"),
+        ({"value": -0.5, "low": -0.6, "high": -0.4}, "-50 ± 10 %"),
+    ],
+)
+def test_a_change_always_has_its_sign(number, words):
+    assert tables.percent(number) == words
+
+
+def test_what_was_examined_is_a_row_for_each_time():
+    columns = ("accuracy", "calibration", "entropy", "own", "others", "full", "top-1", "greedy")
+    times = [{"t": t, **{name: index / 8 for index, name in enumerate(columns)}} for t in (0.05, 0.15)]
+    examined = [{"values": {"budget": budget, "seed": 0}, "times": times} for budget in (10, 20)]
+    table = tables.by_time(examined)
+    assert table.head == ["budget (samples)", "t", *columns]
+    assert [each[:2] for each in table.body] == [[b, t] for b in ("10", "20") for t in ("0.05", "0.15")]
+    assert [float(number) for number in table.body[0][2:]] == [index / 8 for index in range(8)]
+
+
+def test_trainings_that_differ_by_their_seed_are_named_by_it():
+    examined = [{"values": {"budget": 10, "seed": seed}} for seed in (3, 4)]
+    assert tables.names(examined) == ["seed 3", "seed 4"]
+    assert tables.names([{"values": {"budget": budget, "seed": 3}} for budget in (10, 2000)]) == [
+        "budget (samples) 10",
+        "budget (samples) 2,000",
+    ]
