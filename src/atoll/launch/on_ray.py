@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,8 @@ class OnRay:
         stored = place.run is not None and bool(place.launch.store)
         self.mirror = Mirror.of(place.run) if stored and place.run is not None else None
         self._waiting: dict[str, Any] = {}
+        self._stop_key = f"atoll/stop/{uuid.uuid4().hex}"
+        """In the cluster's own table: written when jobs are to save. An interrupt of Ray's may get lost."""
         self._due: dict[str, float] = {}
 
     def room(self, ready: int, running: int) -> int:
@@ -59,7 +62,7 @@ class OnRay:
             name=f"atoll {job.name}", scheduling_strategy="SPREAD", **again, **needs
         )
         spec = job.spec.nowhere() if self.mirror is not None else job.spec
-        self._waiting[job.name] = placed.remote(spec, job.name, self.launch.threads or 1)
+        self._waiting[job.name] = placed.remote(spec, job.name, self.launch.threads or 1, self._stop_key)
 
     def poll(self, status: JobStatus) -> None:
         """Note how a job ended, or that it is at work, which its metrics tell."""
@@ -94,10 +97,11 @@ class OnRay:
     def stop(self, jobs: Sequence[Job]) -> None:
         """Tell every job to save, and wait as long as a machine has for that."""
         references = [self._waiting[job.name] for job in jobs if job.name in self._waiting]
-        for reference in references:
-            self.ray.cancel(reference)
         if references:
-            self.ray.wait(references, num_returns=len(references), timeout=self.launch.grace)
+            internal_kv()._internal_kv_put(self._stop_key, b"save")
+            _, late = self.ray.wait(references, num_returns=len(references), timeout=self.launch.grace)
+            for reference in late:
+                self.ray.cancel(reference, force=True)
 
     def share(self, node: Node) -> None:
         """Do parts of a stage on all machines."""
@@ -134,6 +138,13 @@ def library() -> Any:
     return ray
 
 
+def internal_kv() -> Any:
+    """The table of the cluster, which every machine of it can read."""
+    from ray.experimental import internal_kv
+
+    return internal_kv
+
+
 def resources(launch: LaunchConfig, job: Job, cluster: Mapping[str, float]) -> dict[str, Any]:
     """What a job needs of a machine, in Ray's words: from [launch], and the memory that the plan says."""
     custom = dict(launch.resources)
@@ -152,7 +163,7 @@ def _warn_of_waiting(name: str, needed: Mapping[str, Any], cluster: Mapping[str,
         logger.warning("%s waits for a machine with %s", name, ", ".join(missing))
 
 
-def work(spec: JobSpec, name: str, count: int) -> tuple[int, str]:
+def work(spec: JobSpec, name: str, count: int, stop_key: str) -> tuple[int, str]:
     """On some machine: run the job there, as a person would by hand; its exit code and last words."""
     scratch = scratch_folder()
     if not spec.folder:
@@ -166,6 +177,10 @@ def work(spec: JobSpec, name: str, count: int) -> tuple[int, str]:
         try:
             while running.poll() is None:  # a request of Ray's does not reach who waits for the system
                 time.sleep(POLL_SECONDS)
+                if internal_kv()._internal_kv_exists(stop_key):
+                    running.terminate()
+                    running.wait()
+                    return running.returncode, last_line(log)
         except BaseException:  # cancelled: the job saves, then we go
             running.terminate()
             running.wait()
