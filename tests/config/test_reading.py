@@ -80,7 +80,7 @@ def test_overrides(tmp_path):
     )
     assert changed.expert.steps == 5
     assert changed.expert.lr == 1e-3
-    assert changed.data.source == "some folder/x"
+    assert changed.data.source == str(Path.cwd() / "some folder" / "x")  # --set is relative to where one is
     assert changed.router.patch == (1,)
 
 
