@@ -252,7 +252,7 @@ def test_student_distils_and_its_samples_are_pictures(taught):
     run = taught(steps=2)
     recipe = run.path / "run.toml"
     said = atoll("student", recipe, "--set", "student.steps=2", "--set", "student.batch=4", "--json", check=1)
-    assert "is not finished; run `atoll run`" in said.stderr  # of the run that the recipe names
+    assert "`atoll run RECIPE` all that is missing" in said.stderr  # of the run that the recipe names
     named = f"name='{run.path.name}'"
     done = atoll("student", recipe, "--set", named, "--set", "student.steps=2", "--json", check=0)
     assert json.loads(done.stdout)["steps"] == 2

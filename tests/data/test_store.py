@@ -140,7 +140,8 @@ def test_one_flipped_bit_is_told_in_one_line(run: Run, tmp_path: Path, place: fl
     try:
         batches = Reader([run.cluster(2)], 10, seed=0).batches()
         with pytest.raises(
-            CorruptError, match=r"damaged .*delete .*cluster-02 and run the same command again$"
+            CorruptError,
+            match=r"cluster-02/.* damaged .*`atoll partition RECIPE --start-over` makes this part again",
         ):
             next(batches)
     finally:
