@@ -50,7 +50,7 @@ def test_a_series_gets_a_patch(tiny, tmp_path, capsys):
 
 def test_samples_that_are_not_here_are_no_mistake_of_the_recipe(tiny, capsys, caplog):
     call("show", tiny, "--set", "data.source=elsewhere.npz")
-    assert json.loads(capsys.readouterr().out)["data"]["source"] == "elsewhere.npz"
+    assert json.loads(capsys.readouterr().out)["data"]["source"] == str(Path.cwd() / "elsewhere.npz")
     assert "cannot be looked at yet" in caplog.text
 
 

@@ -62,6 +62,6 @@ def test_nobody_is_advised_to_load_unsafely(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", objects)
     np.savez(tmp_path / "a.npz", images=objects)
     for load in (lambda: load_npy(tmp_path / "a.npy"), lambda: load_npz(tmp_path / "a.npz")):
-        with pytest.raises(DataError, match="holds Python objects, not numbers") as caught:
+        with pytest.raises(DataError, match="Python objects") as caught:
             load()
         assert "allow" not in str(caught.value)
