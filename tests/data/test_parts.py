@@ -61,7 +61,7 @@ def test_a_damaged_part_is_told(tmp_path: Path, make_run: MakeRun) -> None:
         path = run.data.path / name
         whole = path.read_bytes()
         path.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
-        with pytest.raises(CorruptError, match=rf"{name} is damaged \(sha256 differs\); delete"):
+        with pytest.raises(CorruptError, match=rf"{name} is damaged \(sha256 differs\); `atoll prepare RECIPE --start-over`"):
             Parts(run.data).verify(name)
         path.write_bytes(whole)
     (run.data.path / "part-00000-000.parquet").write_bytes(b"PAR1")
