@@ -61,11 +61,13 @@ def test_a_damaged_part_is_told(tmp_path: Path, make_run: MakeRun) -> None:
         path = run.data.path / name
         whole = path.read_bytes()
         path.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
-        with pytest.raises(CorruptError, match=rf"{name} is damaged \(sha256 differs\); `atoll prepare RECIPE --start-over`"):
+        with pytest.raises(
+            CorruptError, match=rf"{name} is damaged \(sha256 differs\); `atoll prepare RECIPE --start-over`"
+        ):
             Parts(run.data).verify(name)
         path.write_bytes(whole)
     (run.data.path / "part-00000-000.parquet").write_bytes(b"PAR1")
-    with pytest.raises(CorruptError, match="is damaged; delete"):
+    with pytest.raises(CorruptError, match="is damaged; `atoll prepare RECIPE --start-over`"):
         read_facts(run.data.path / "part-00000-000.parquet")
 
 
