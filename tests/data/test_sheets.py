@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from atoll.data import sheets, summary
+from atoll.data import curves, sheets, summary
 from atoll.data.encode import prepare
 from atoll.runs.records import SampleFormat
 from tests.data.conftest import MakeRun, pixels
@@ -28,7 +28,7 @@ def test_large_pictures_and_series_fit(tmp_path: Path) -> None:
     sheets.draw(np.random.default_rng(0).normal(size=(4, 1, 50)), series, tmp_path / "b.png")
     for name in ("a.png", "b.png"):
         with Image.open(tmp_path / name) as image:
-            assert max(image.size) <= 2 * (sheets.TILE + 2) + 2
+            assert max(image.size) <= 2 * (max(sheets.TILE, curves.WIDTH) + 2) + 2
 
 
 def test_the_same_samples_whatever_the_parts(tmp_path: Path, make_run: MakeRun) -> None:

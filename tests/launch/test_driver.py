@@ -49,7 +49,7 @@ def _driven(_tiny_data, tmp_path_factory):
     run = Run(folder, settings)
     folder.mkdir()
     (folder / "run.toml").write_bytes((_tiny_data / "run.toml").read_bytes())
-    text = json.dumps(settings.model_dump(mode="json"), indent=2) + "\n"
+    text = json.dumps({"version": 1, **settings.model_dump(mode="json")}, indent=2) + "\n"
     (folder / "resolved.json").write_text(text)
     for stage in ("data", "partition"):
         (folder / stage).symlink_to(_tiny_data / stage)
