@@ -23,6 +23,17 @@ def test_a_process_of_several_takes_its_own_gpu(monkeypatch: pytest.MonkeyPatch)
     assert devices.best() == torch.device("cuda", 3)
 
 
+def test_a_compiler_says_why_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("backend='inductor' raised:\n\n  no g++ here\nand more")
+
+    monkeypatch.setattr(torch, "compile", lambda program: program)
+    assert devices.compiler_complaint(CPU) is None
+    monkeypatch.setattr(torch, "compile", fails)
+    assert devices.compiler_complaint(CPU) == "no g++ here"
+    assert devices.complaint(ValueError()) == "ValueError"
+
+
 def test_what_is_asked_for_is_done() -> None:
     for name in ("bfloat16", "float16", "float32"):
         assert devices.arithmetic(name, CPU) == name

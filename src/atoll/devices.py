@@ -71,6 +71,31 @@ def _has_float16_units(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= TENSOR_CORES
 
 
+def compiler_complaint(device: torch.device) -> str | None:
+    """Why compiled code does not run on this device; None if it does.
+
+    A missing compiler or header, or a GPU that is too old for Triton, shows with the smallest of programs.
+    """
+    import torch  # noqa: PLC0415
+
+    try:
+        torch.compile(_smallest_program)(torch.ones(8, device=device))
+    except Exception as error:  # whatever the compiler has to say, networks work without it
+        return complaint(error)
+    return None
+
+
+def _smallest_program(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 + 1
+
+
+def complaint(error: Exception) -> str:
+    """The line of a compiler's complaint that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith("backend=")]
+    return (telling or [type(error).__name__])[0]
+
+
 def autocast(arithmetic: str, device: torch.device) -> contextlib.AbstractContextManager[None]:
     """Products in this arithmetic; weights, norms and losses stay float32."""
     import torch  # noqa: PLC0415

@@ -9,11 +9,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from atoll.config import ExpertConfig, FewStepConfig, RouterConfig, RunConfig, Section, StudentConfig
+from atoll.config import (
+    ExpertConfig,
+    FewStepConfig,
+    NetworkConfig,
+    RouterConfig,
+    RunConfig,
+    SampleConfig,
+    Section,
+    SitesConfig,
+    StudentConfig,
+)
 from atoll.config import digest as room
-from atoll.config.digest import DEFAULTS, OPERATIONAL, defaults, differing, operational, settings_digest
+from atoll.config.digest import (
+    DEFAULTS,
+    ELSEWHERE,
+    OPERATIONAL,
+    defaults,
+    differing,
+    operational,
+    settings_digest,
+)
 from atoll.errors import StaleError
-from atoll.runs import Run, Stage
+from atoll.runs import Run, Stage, graph, inputs
 from atoll.runs.inputs import expert_from
 from atoll.runs.records import Contents
 
@@ -31,6 +49,32 @@ class NewerExpert(ExpertConfig):
 
 class NewerRun(RunConfig):
     expert: NewerExpert = NewerExpert()
+
+
+class NewerNetwork(NetworkConfig):
+    sharpness: float = 0.5
+
+
+class NewerFew(FewStepConfig):
+    sharpness: float = 0.5
+
+
+class NewerSites(SitesConfig):
+    patience: int = 3
+
+
+class NewerStudent(StudentConfig, NewerNetwork):
+    few: Annotated[NewerFew | None, ELSEWHERE] = None
+    sites: Annotated[NewerSites | None, ELSEWHERE] = None
+
+
+class NewerSample(SampleConfig):
+    eagerness: float = 0.5
+
+
+class NewestRun(RunConfig):
+    student: NewerStudent | None = None
+    sample: NewerSample = NewerSample()
 
 
 def finished_expert(run: Run) -> Stage:
@@ -60,6 +104,48 @@ def test_a_new_key_with_a_default_leaves_an_old_run_current():
         stage.current(inputs(sharpness=0.7))
 
 
+STUDENT: dict[str, Any] = {"width": 24, "guidance": 2.0, "few": {"steps": 3}, "sites": {"inner": 2}}
+SAMPLE = {"steps": 4, "prompts": ["a boat"]}
+
+
+@pytest.mark.parametrize(
+    ("function", "student", "sample", "others"),
+    [
+        (graph.samples_from, {}, {"eagerness": 0.7}, [{"batch": 7, "resident": 1}]),
+        (lambda run: inputs.drawn_from(run, 0), {}, {"steps": 5}, [{"num": 7}, {"eagerness": 0.7}]),
+        (inputs.few_step_from, {"sharpness": 0.7}, {}, [{"steps": 5}]),
+        (inputs.few_step_from, {"few": {"steps": 3, "sharpness": 0.7}}, {}, []),
+        (inputs.student_from, {"sites": {"inner": 2, "patience": 4}}, {}, [{"steps": 5}]),
+        (inputs.begun_from, {"sites": {"inner": 2, "patience": 4}}, {}, [{"steps": 5}]),
+        (inputs.begun_from, {"sharpness": 0.7}, {}, []),
+    ],
+    ids=["samples", "drawn", "network", "few", "student", "sites", "begun"],
+)
+def test_new_keys_leave_all_that_follows_current(function, student, sample, others, finished, monkeypatch):
+    """Samples and students too: what is said in this program's keys is the same in next year's."""
+    base = finished.config.model_dump(exclude={"student", "sample"})
+    old = RunConfig.model_validate({**base, "student": STUDENT, "sample": SAMPLE})
+    monkeypatch.setattr(Run, "student", property(lambda run: run.expert(0)))
+    before = function(Run(finished.path, old))
+    monkeypatch.setattr(inputs, "NetworkConfig", NewerNetwork)
+
+    def now(**more: Any) -> dict[str, Any]:
+        tree = {**base, "student": STUDENT | more.get("student", {}), "sample": SAMPLE | more["sample"]}
+        return function(Run(finished.path, NewestRun.model_validate(tree)))
+
+    assert now(sample={}) == before
+    assert all(now(sample=other) == before for other in others), "of no concern here"
+    assert now(student=student, sample=sample) != before
+
+
+def test_clusters_of_sites_are_the_same_named_or_not(finished):
+    def sites(**given: Any) -> dict[str, Any]:
+        tree = {**finished.config.model_dump(), "student": {"sites": given}}
+        return inputs.student_from(Run(finished.path, RunConfig.model_validate(tree)))
+
+    assert sites() == sites(clusters=[[0], [1], [2]]) != sites(clusters=[[0, 1], [2]])
+
+
 def test_another_version_of_the_defaults_is_another_digest(monkeypatch):
     before = settings_digest(ExpertConfig())
     monkeypatch.setattr(room, "DEFAULTS", DEFAULTS + 1)
@@ -79,7 +165,7 @@ def changed_defaults(known: dict[str, Any], now: dict[str, Any], prefix: str = "
 
 
 def all_defaults() -> dict[str, Any]:
-    sections = (RunConfig, StudentConfig, FewStepConfig)
+    sections = (RunConfig, StudentConfig, FewStepConfig, SitesConfig)
     return json.loads(json.dumps({section.__name__: defaults(section) for section in sections}))
 
 

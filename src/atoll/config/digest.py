@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +25,10 @@ OPERATIONAL = Mark("how work is done on a machine, not what comes of it: it may 
 ELSEWHERE = Mark("what it names is digested by itself, as the files of a folder")
 
 
-def settings_digest(section: BaseModel) -> str:
-    """A hash of what a section asks for, whoever does it and however."""
-    text = json.dumps({"defaults": DEFAULTS, "settings": differing(section)}, sort_keys=True)
+def settings_digest(section: BaseModel, fields: Collection[str] | None = None) -> str:
+    """A hash of what a section asks for, or some fields of it, whoever does it and however."""
+    settings = {key: value for key, value in differing(section).items() if fields is None or key in fields}
+    text = json.dumps({"defaults": DEFAULTS, "settings": settings}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -37,26 +37,17 @@ class RunConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _student_like_expert(cls, given: Any) -> Any:
-        """A student has the experts' network but for what is said of it."""
-        student = given.get("student") if isinstance(given, Mapping) else None
-        expert = given.get("expert", {}) if isinstance(given, Mapping) else None
-        if not isinstance(student, Mapping) or not isinstance(expert, Mapping):
+    def _like_experts(cls, given: Any) -> Any:
+        """A student has the experts' network, a start is trained as they are, but for what is said of it."""
+        if not isinstance(given, Mapping) or not isinstance(given.get("expert", {}), Mapping):
             return given
-        named = {*SIZES["XL"], "patch", "size"} if "size" in student else set()
-        like = {key: expert[key] for key in NetworkConfig.model_fields.keys() - named if key in expert}
-        return {**given, "student": {**like, **student}}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _start_like_expert(cls, given: Any) -> Any:
-        """A start is trained as experts are but for what is said of it."""
-        start = given.get("start") if isinstance(given, Mapping) else None
-        expert = given.get("expert", {}) if isinstance(given, Mapping) else None
-        if not isinstance(start, Mapping) or not isinstance(expert, Mapping):
-            return given
-        like = {key: expert[key] for key in TrainConfig.model_fields.keys() - {"steps"} if key in expert}
-        return {**given, "start": {**like, **start}}
+        expert, completed = given.get("expert", {}), dict(given)
+        for name, keys in (("student", _network_keys), ("start", _training_keys)):
+            section = given.get(name)
+            if isinstance(section, Mapping):
+                like = {key: expert[key] for key in keys(section) if key in expert}
+                completed[name] = {**like, **section}
+        return completed
 
     @model_validator(mode="after")
     def _experts_begin_once(self) -> Self:
@@ -105,3 +96,13 @@ class RunConfig(Section):
             return settings
         share = max(1, settings.batch // self.partition.clusters)
         return settings.model_copy(update={"batch": share, "batch_of": "expert"})
+
+
+def _network_keys(student: Mapping[str, Any]) -> set[str]:
+    """What a student takes over; a size of its own says all that a size says."""
+    named = {*SIZES["XL"], "patch", "size"} if "size" in student else set()
+    return NetworkConfig.model_fields.keys() - named
+
+
+def _training_keys(start: Mapping[str, Any]) -> set[str]:
+    return TrainConfig.model_fields.keys() - {"steps"}

@@ -74,7 +74,9 @@ class FewStepConfig(TrainConfig):
 class SitesConfig(Section):
     """Distillation by sites that exchange weights only now and then, each with its own experts and data."""
 
-    clusters: tuple[Annotated[tuple[int, ...], Field(strict=False)], ...] | None = Field(None, strict=False)
+    clusters: Annotated[tuple[Annotated[tuple[int, ...], Field(strict=False)], ...] | None, ELSEWHERE] = (
+        Field(None, strict=False)
+    )
     """The clusters of each site, as [[0, 1], [2, 3]]; by default every cluster is a site."""
     inner: int = Field(30, ge=1)
     """Steps that a site takes alone before its weights are merged."""

@@ -3,11 +3,10 @@
 import gzip
 import struct
 import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from atoll.errors import DataError, reason
 
 CLASS_FIELDS = ("class_names", "label_names", "classes", "names")
 """Arrays that may hold the names of classes."""
+Loaded = TypeVar("Loaded")
 IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
@@ -168,15 +168,7 @@ def load_npz(path: Path) -> dict[str, Array]:
                 raise ValueError("it is empty")
         return arrays
 
-    try:
-        return patiently(load, path)
-    except DataError:
-        raise
-    # numpy and zipfile raise nearly anything on hostile bytes: BadZipFile, KeyError, struct.error, …
-    except Exception as error:
-        raise DataError(
-            f"{path} cannot be read ({reason(error)}); give an .npz file of plain arrays"
-        ) from None
+    return _loaded(load, path, "an .npz file of plain arrays")
 
 
 def load_npy(path: Path) -> Array:
@@ -188,14 +180,7 @@ def load_npy(path: Path) -> Array:
             raise ValueError("it has another length than its header says")
         return values
 
-    try:
-        return patiently(load, path)
-    except DataError:
-        raise
-    except Exception as error:
-        raise DataError(
-            f"{path} cannot be read ({reason(error)}); give an .npy file of plain numbers"
-        ) from None
+    return _loaded(load, path, "an .npy file of plain numbers")
 
 
 def read_idx(path: Path) -> Array:
@@ -215,7 +200,15 @@ def read_idx(path: Path) -> Array:
         values = np.frombuffer(raw, dtype).reshape(shape)
         return values.astype(dtype.newbyteorder("="), copy=False)
 
+    return _loaded(load, path, "a whole idx file")
+
+
+def _loaded(load: Callable[[], Loaded], path: Path, wanted: str) -> Loaded:
+    """What a file holds, or one line that says what is wrong with it."""
     try:
         return patiently(load, path)
-    except (OSError, ValueError, EOFError, struct.error, OverflowError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read ({error}); give a whole idx file") from None
+    except DataError:
+        raise
+    # numpy and zipfile raise nearly anything on hostile bytes: BadZipFile, KeyError, struct.error, …
+    except Exception as error:
+        raise DataError(f"{path} cannot be read ({reason(error)}); give {wanted}") from None

@@ -102,11 +102,28 @@ def cell_value(cell: Any, *, byte_array: bool) -> Any:
         raise pictures.PictureError("the array is ragged") from None
 
 
-class ParquetSource:
-    """Rows of Parquet files; every file is a piece."""
+class FilesSource:
+    """Files of which every one is a piece."""
+
+    def __init__(self, files: Sequence[Path], identity: str) -> None:
+        self.files, self.identity = list(files), identity
+        self.ignored: Mapping[str, int] = {}
+
+    @property
+    def pieces(self) -> int:
+        """Into how many pieces the source falls."""
+        return len(self.files)
+
+    def piece_identity(self, piece: int) -> str:
+        """What changes when the samples of one piece do."""
+        return file_state([self.files[piece]])
+
+
+class ParquetSource(FilesSource):
+    """Rows of Parquet files."""
 
     def __init__(self, files: Sequence[Path], config: DataConfig, identity: str) -> None:
-        self.files, self.identity = list(files), identity
+        super().__init__(files, identity)
         metadata = [self._metadata(file) for file in self.files]
         self.rows: int | None = sum(data.num_rows for data in metadata)
         schema = metadata[0].schema.to_arrow_schema()
@@ -115,7 +132,6 @@ class ParquetSource:
         self.class_names = self.columns.class_names
         self.shaper = Shaper(config, self._examples(), str(files[0]), self.columns.sample)
         self.kind, self.span, self.notes = self.shaper.kind, self.shaper.span, self.shaper.notes
-        self.ignored: Mapping[str, int] = {}
 
     @staticmethod
     def _metadata(file: Path) -> Any:
@@ -129,15 +145,6 @@ class ParquetSource:
     def _examples(self) -> Iterator[Callable[[], Any]]:
         for record, _ in islice(self._records(0, 0), PEEK):
             yield partial(self.columns.raw, record)
-
-    @property
-    def pieces(self) -> int:
-        """Into how many pieces the source falls."""
-        return len(self.files)
-
-    def piece_identity(self, piece: int) -> str:
-        """What changes when the samples of one piece do."""
-        return file_state([self.files[piece]])
 
     def read(self, piece: int, start: int = 0) -> Iterator[Sample | Skipped]:
         """The samples of one piece, beginning at position `start` of it."""
@@ -181,13 +188,14 @@ def hub_class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
         return {}
 
 
-class TarSource:
-    """WebDataset tars: files that share a name up to the first dot are one sample; every tar is a piece."""
+class TarSource(FilesSource):
+    """WebDataset tars: files that share a name up to the first dot are one sample."""
 
     class_names: tuple[str, ...] = ()
 
     def __init__(self, files: Sequence[Path], config: DataConfig, identity: str) -> None:
-        self.files, self.identity, self.config = list(files), identity, config
+        super().__init__(files, identity)
+        self.config = config
         self.tars = [tars.Tar(file) for file in files]
         promised = [tar.expected for tar in self.tars]
         self.rows: int | None = None if None in promised else sum(count or 0 for count in promised)
@@ -196,7 +204,6 @@ class TarSource:
             raise DataError(f"{files[0]} holds no samples; give tars with jpg, png, webp or npy files")
         self.shaper = Shaper(config, examples, str(files[0]), config.sample_field)
         self.kind, self.span, self.notes = self.shaper.kind, self.shaper.span, self.shaper.notes
-        self.ignored: Mapping[str, int] = {}
 
     def _examples(self) -> Iterator[Callable[[], Any]]:
         for tar in self.tars:
@@ -205,15 +212,6 @@ class TarSource:
                     if isinstance(item, tars.Record) and not item.torn:
                         with contextlib.suppress(pictures.PictureError):
                             yield partial(tar_value, tars.contents(stream, item), self.config)
-
-    @property
-    def pieces(self) -> int:
-        """Into how many pieces the source falls."""
-        return len(self.files)
-
-    def piece_identity(self, piece: int) -> str:
-        """What changes when the samples of one piece do."""
-        return file_state([self.files[piece]])
 
     def read(self, piece: int, start: int = 0) -> Iterator[Sample | Skipped]:
         """The samples of one piece, beginning at position `start` of it."""

@@ -63,9 +63,7 @@ def evaluate(run: Run, progress: Report | None = None) -> dict[str, Any]:
 
 def networks(run: Run) -> str:
     """A digest of all networks that may be sampled: what was measured of others does not hold of these."""
-    stages = [run.expert(index) for index in range(run.config.partition.clusters)]
-    stages += [run.router, run.student, run.few_step]
-    return digest([stage.digest if stage.done else None for stage in stages])
+    return digest([stage.digest if stage.done else None for stage in run.networks])
 
 
 def with_earlier(run: Run, record: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atoll.config import RunConfig, TrainConfig
+from atoll.config import RunConfig, TrainConfig, settings_digest
 from atoll.errors import ConfigError
 from atoll.runs import edges, inputs
 from atoll.runs.files import digest
@@ -203,9 +203,8 @@ def after(run: Run, names: Sequence[str]) -> list[Node]:
 
 def samples_from(run: Run, index: int = 0) -> dict[str, Any]:
     """What a run's samples are made from: the networks that draw them, and how they are asked."""
-    sample = run.config.sample.model_dump(mode="json", exclude={"batch", "resident"})
     networks = [node(run, name).stage.digest for name in edges.of_samples(run.config, 0)]
-    return {"sample": digest(sample), "networks": digest(networks)}
+    return {"sample": settings_digest(run.config.sample), "networks": digest(networks)}
 
 
 def report_from(run: Run, index: int = 0) -> dict[str, Any]:

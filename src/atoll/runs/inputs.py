@@ -108,8 +108,8 @@ def drawn_from(run: Run, index: int) -> dict[str, Any]:
         "seed": run.config.seed,
         "rows": max(1, round(student_settings(run.config).drawn * share)),
         "expert": run.expert(index).digest,
-        "sample": digest([sample.steps, sample.solver, sample.shift]),
-        "condition": digest([run.config.condition.kind, list(sample.prompts)]),
+        "sample": settings_digest(sample, ("steps", "solver", "shift", "prompts")),
+        "condition": settings_digest(run.config.condition, ("kind",)),
     }
 
 
@@ -148,9 +148,26 @@ def student_from(run: Run, index: int = 0) -> dict[str, Any]:
     """What the dense student is made from, by rounds or at once."""
     inputs, config = lessons_from(run), student_settings(run.config)
     if config.sites is not None:
-        groups = site_clusters(run.config)
-        inputs["sites"] = {**config.sites.model_dump(mode="json"), "clusters": groups}
+        inputs["sites"] = sites_from(run)
     return inputs
+
+
+def sites_from(run: Run) -> dict[str, Any]:
+    """What is asked of the sites, and the clusters of each, whether they were named or not."""
+    sites = student_settings(run.config).sites
+    assert sites is not None
+    return {"settings": settings_digest(sites), "clusters": site_clusters(run.config)}
+
+
+def begun_from(run: Run) -> dict[str, Any]:
+    """What the weights are made from that all sites begin with."""
+    config = student_settings(run.config)
+    return {
+        "seed": run.config.seed,
+        "init": config.init,
+        "network": settings_digest(config, NetworkConfig.model_fields),
+        "sites": sites_from(run),
+    }
 
 
 def site_clusters(config: RunConfig) -> list[list[int]]:
@@ -167,11 +184,10 @@ def few_step_from(run: Run, index: int = 0) -> dict[str, Any]:
     config = student_settings(run.config)
     few = config.few
     assert few is not None
-    network = {key: getattr(config, key) for key in NetworkConfig.model_fields}
     inputs = {
         **trained_from(run, few, lesson_clusters(run)),
-        "network": digest(network),
-        "guidance": digest([config.guidance, list(config.guided)]),
+        "network": settings_digest(config, NetworkConfig.model_fields),
+        "guidance": settings_digest(config, ("guidance", "guided")),
         "init": few.init,
     }
     if config.steps:

@@ -141,6 +141,12 @@ class Run:
         """The one that needs few steps."""
         return Stage(self.path / "few-step", FewStepContents)
 
+    @property
+    def networks(self) -> list[Stage[NetworkContents]]:
+        """All networks that may be sampled, finished or not."""
+        experts = [self.expert(index) for index in range(self.config.partition.clusters)]
+        return [*experts, self.router, self.student, self.few_step]
+
     def drawn(self, index: int) -> Stage[DrawnContents]:
         """Samples of one expert in place of its cluster's."""
         return Stage(self.path / "drawn" / f"cluster-{index:02d}", DrawnContents)

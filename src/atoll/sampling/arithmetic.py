@@ -66,15 +66,8 @@ def _compile(network: nn.Module) -> None:
 
 @functools.cache
 def _compiler_works(device: torch.device) -> bool:
-    """Whether compiled code runs on this device; a missing compiler or an old GPU shows with two numbers."""
-    try:
-        torch.compile(_smallest_program)(torch.ones(2, device=device))
-    except Exception as error:  # whatever the compiler has to say, networks work without it
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        logger.warning("torch.compile does not work here (%s); sampling goes on without it", reason)
-        return False
-    return True
-
-
-def _smallest_program(x: torch.Tensor) -> torch.Tensor:
-    return x * 2 + 1
+    """Whether compiled code runs on this device; asked once."""
+    complaint = devices.compiler_complaint(device)
+    if complaint is not None:
+        logger.warning("torch.compile does not work here (%s); sampling goes on without it", complaint)
+    return complaint is None

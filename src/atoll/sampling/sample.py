@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from atoll.config import settings_digest
 from atoll.errors import AtollError, Interrupted
 from atoll.runs import RESOLVED, Run, Stage, digest
 from atoll.runs.records import SampleFormat
@@ -40,7 +41,8 @@ def sample(
     """
     sampler = opening.open_run_model(run, **settings)
     request = sampler.request(label=label, prompt=prompt)
-    return _sample_to(sampler, contents_of(run), out, request, _networks(run), own, progress)
+    networks = [stage.digest for stage in run.networks if stage.done]
+    return _sample_to(sampler, contents_of(run), out, request, networks, own, progress)
 
 
 def sample_expert(
@@ -58,13 +60,6 @@ def sample_expert(
     return _sample_to(sampler, None, out, sampler.request(label=label), networks, own, progress)
 
 
-def _networks(run: Run) -> list[str]:
-    """What draws: the digests of all networks that are there."""
-    stages = [run.expert(index) for index in range(run.config.partition.clusters)]
-    stages += [run.router, run.student, run.few_step]
-    return [stage.digest for stage in stages if stage.done]
-
-
 def _sample_to(
     sampler: Sampler,
     contents: SampleFormat | None,
@@ -74,8 +69,9 @@ def _sample_to(
     own: bool | None,
     progress: Progress | None,
 ) -> dict[str, Any]:
-    settings = request.settings.model_dump(mode="json", exclude={"batch", "resident"})
-    identity = digest([settings, [list(words) for words in request.words], list(networks)])
+    identity = digest(
+        [settings_digest(request.settings), [list(words) for words in request.words], list(networks)]
+    )
     if own is not None:
         out = own_folder(out, identity, asked=own)
     writer = Writer(out, contents, request, identity)

@@ -15,7 +15,7 @@ from atoll.config import SampleConfig
 from atoll.flow import draws, solver
 from atoll.models.conditions import Condition, TextCondition
 from atoll.sampling import parts as parting
-from atoll.sampling.ensemble import Ensemble, Guidance
+from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.parts import Part
 from atoll.sampling.request import Request, request
 from atoll.sampling.roster import Roster
@@ -104,22 +104,13 @@ class Sampler:
                 made = self._follow(part, asked, strategy, report)
             yield part.indices, replace(made, certainty=certainty)
 
-    def posterior(
-        self, x_t: Float[Tensor, "batch *sample"], t: Float[Tensor, " batch"], condition: Condition = None
-    ) -> Float[Tensor, "batch experts"]:
+    def posterior(self, x_t: Tensor, t: Tensor, condition: Condition = None) -> Tensor:
         """p(k | x_t, t, condition): how likely it is that each expert's cluster is behind x_t."""
         return self.ensemble.posterior(x_t, t, condition)
 
-    def velocity(
-        self,
-        x_t: Float[Tensor, "batch *sample"],
-        t: Float[Tensor, " batch"],
-        condition: Condition = None,
-        strategy: str = "full",
-        guidance: Guidance = 1.0,
-    ) -> Float[Tensor, "batch *sample"]:
-        """The velocity at x_t, for anyone who brings a solver."""
-        return self.ensemble.velocity(x_t, t, condition, strategy, guidance)
+    def velocity(self, x_t: Tensor, t: Tensor, condition: Condition = None, **settings: Any) -> Tensor:
+        """The velocity at x_t, for anyone who brings a solver; settings as for `Ensemble.velocity`."""
+        return self.ensemble.velocity(x_t, t, condition, **settings)
 
     def _threads(self, rows: int) -> contextlib.AbstractContextManager[None]:
         """On a CPU, as many threads as pay in products of so many rows."""

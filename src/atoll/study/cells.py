@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll import plan
-from atoll.config import EvaluateConfig, SampleConfig
+from atoll.config import EvaluateConfig, SampleConfig, settings_digest
 from atoll.data import encode, partition
 from atoll.data.identity import identity_of_settings
 from atoll.evaluate import routing
@@ -66,8 +66,9 @@ class Workshop:
         """The clusters of a cell, of which there is one set for all seeds."""
         config = cell.config.model_copy(update={"seed": self.study.base_run.seed})
         data = self.data()
-        settings = config.partition.model_dump(mode="json")
-        run = Run(self.shared / f"partition-{digest([data.digest, settings, config.seed])[:12]}", config)
+        asked = config.partition
+        known = [data.digest, settings_digest(asked), asked.file, asked.like, config.seed]
+        run = Run(self.shared / f"partition-{digest(known)[:12]}", config)
         _link(run.path / "data", data.path)
         return partition.partition(run, progress=progress)
 

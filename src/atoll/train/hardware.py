@@ -72,32 +72,25 @@ def uncompile_blocks(model: nn.Module) -> None:
 
 
 def compiling_works(model: nn.Module, device: torch.device, step: Callable[[], object] | None) -> bool:
-    """Whether compiled code runs on this device, and this step in it; leaves the network as it was.
+    """Whether compiled code runs on this device, and this step in it; leaves the network as it was."""
+    complaint = devices.compiler_complaint(device)
+    if complaint is None and step is not None:
+        complaint = _tried(model, step)
+    if complaint is not None:
+        logger.warning("torch.compile does not work here (%s); training goes on without it", complaint)
+    return complaint is None
 
-    A missing compiler or header, or a GPU that is too old for Triton, shows with the smallest of programs.
-    """
+
+def _tried(model: nn.Module, step: Callable[[], object]) -> str | None:
+    """A compiled step; why it failed, if it did."""
     try:
-        torch.compile(_smallest_program)(torch.ones(8, device=device))
-        if step is not None:
-            compile_blocks(model)
-            step()
+        compile_blocks(model)
+        step()
     except Exception as error:  # whatever the compiler has to say, training works without it
-        logger.warning("torch.compile does not work here (%s); training goes on without it", _reason(error))
-        return False
+        return devices.complaint(error)
     finally:
         uncompile_blocks(model)
-    return True
-
-
-def _smallest_program(x: torch.Tensor) -> torch.Tensor:
-    return x * 2 + 1
-
-
-def _reason(error: Exception) -> str:
-    """The line of a compiler's complaint that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith("backend=")]
-    return (telling or [type(error).__name__])[0]
+    return None
 
 
 def compiling_pays(model: nn.Module, step: Callable[[], object], ahead: int) -> bool:
@@ -111,7 +104,8 @@ def compiling_pays(model: nn.Module, step: Callable[[], object], ahead: int) -> 
         step()
         compiled = _seconds(step)
     except Exception as error:  # no compiler on this machine, or one that fails: both mean no
-        logger.warning("torch.compile does not work here (%s); training goes on without it", _reason(error))
+        reason = devices.complaint(error)
+        logger.warning("torch.compile does not work here (%s); training goes on without it", reason)
         return False
     finally:
         uncompile_blocks(model)

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from atoll import devices
-from atoll.config import NetworkConfig, SitesConfig, StudentConfig
+from atoll.config import SitesConfig, StudentConfig
 from atoll.data.store import Reader, sealed
 from atoll.errors import ConfigError, RunError, StaleError
 from atoll.models import checkpoint
@@ -209,13 +209,7 @@ def all_rounds(run: Run) -> Stage:
 
 def _begin(run: Run, known: int = 0) -> None:
     """The weights that all sites start from: a function of the recipe, whoever computes them."""
-    stage, (config, sites) = merged(run, -1), settings(run)
-    made_from = {
-        "seed": run.config.seed,
-        "init": config.init,
-        "network": config.model_dump(mode="json", include=set(NetworkConfig.model_fields)),
-        "sites": sites.model_dump(mode="json"),
-    }
+    stage, (config, _), made_from = merged(run, -1), settings(run), inputs.begun_from(run)
     if not stage.begin(made_from):
         return
     reader = Reader(inputs.lesson_clusters(run, [known]), 1, run.config.seed)

@@ -8,10 +8,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from atoll.config import TrainConfig
+from atoll.models import costs
 from atoll.train.ranks import Ranks
-
-BYTES_PER_PARAMETER = 20
-"""Weights, their average, gradients and two moments, in float32."""
 
 
 def spread(model: nn.Module, config: TrainConfig, ranks: Ranks, device: torch.device) -> nn.Module:
@@ -35,7 +33,7 @@ def _fits(model: nn.Module, device: torch.device) -> bool:
     if device.type != "cuda":
         return True
     total = torch.cuda.get_device_properties(device).total_memory
-    return sum(value.numel() for value in model.parameters()) * BYTES_PER_PARAMETER < total * 2 / 3
+    return sum(value.numel() for value in model.parameters()) * costs.TRAINED < total * 2 / 3
 
 
 def synchronise(model: nn.Module, last: bool) -> contextlib.AbstractContextManager[None]:
