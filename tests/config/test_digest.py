@@ -201,8 +201,9 @@ def test_a_section_that_may_be_left_out_counts_even_if_it_is_empty():
 
 def test_operational_keys_are_marked_on_their_fields():
     machine = {"micro_batch", "compile", "recompute", "parallel", "log_every", "save_every", "keep"}
-    assert operational(RouterConfig) == machine | {"milestone_every"}
-    assert operational(StudentConfig) == machine | {"milestone_every", "resident"}
+    machine |= {"milestone_every", "holdout_every"}
+    assert operational(RouterConfig) == machine
+    assert operational(StudentConfig) == machine | {"resident"}
 
 
 @given(st.floats(1e-6, 1), st.integers(1, 99), st.booleans())

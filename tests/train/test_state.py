@@ -182,3 +182,15 @@ def test_decisions_are_remembered(tmp_path):
     assert keeper(tmp_path).decisions() == {}
     keeper(tmp_path).remember({"compile": True})
     assert keeper(tmp_path).decisions() == read_json(tmp_path / "decisions.json") == {"compile": True}
+
+
+def test_weights_and_their_averages_are_exchanged_for_a_while():
+    model = torch.nn.Linear(2, 1)
+    state = states.TrainingState(model, [])
+    before = model.weight.detach().clone()
+    state.ema[0].fill_(3.0)
+    with pytest.raises(ZeroDivisionError), state.as_averaged():
+        assert model.weight.tolist() == [[3.0, 3.0]]
+        raise ZeroDivisionError
+    assert torch.equal(model.weight, before)
+    assert state.ema[0].tolist() == [[3.0, 3.0]]

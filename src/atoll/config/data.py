@@ -35,6 +35,9 @@ class DataConfig(Section):
     """Hub datasets: which of its splits."""
     duplicates: Literal["keep", "drop"] = "keep"
     """What becomes of samples with equal values; they are counted in any case."""
+    holdout: Annotated[float, ELSEWHERE] = Field(0.0, ge=0, lt=1)
+    """The share of samples that nobody trains on; which they are depends on the samples alone, so that they
+    are the same on every machine and in every run of the same data."""
     max_pixels: int = Field(64_000_000, ge=1)
     """Pictures with more pixels than this are skipped before they are unpacked."""
     max_skipped: Annotated[float, OPERATIONAL] = Field(0.01, ge=0, le=1)

@@ -49,6 +49,8 @@ class TrainConfig(Section):
     """Under torchrun: a whole copy per device, or its share of one; `auto`: a copy where it fits."""
     log_every: Annotated[int, OPERATIONAL] = Field(50, ge=1)
     """Steps between two lines of metrics."""
+    holdout_every: Annotated[int, OPERATIONAL] = Field(1000, ge=1)
+    """Steps after which the next line of metrics has the loss on samples that data.holdout keeps back."""
     save_every: Annotated[int, OPERATIONAL] = Field(1000, ge=1)
     """Steps between two checkpoints."""
     keep: Annotated[int, OPERATIONAL] = Field(1, ge=1)

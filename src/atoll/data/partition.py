@@ -37,6 +37,8 @@ from atoll.runs.records import ClusterContents, PartitionContents, SampleFormat,
 UNIT_BYTES, UNIT_ROWS = 256 * 2**20, 65_536
 """How much is gathered in memory at once to be written cluster by cluster."""
 UNITS = "units"
+PART, HOLDOUT = "part", "holdout"
+"""How names of a cluster's files begin: of what is trained on, and of what is held out."""
 GALLERY = 64
 """Pictures of a gallery."""
 
@@ -58,7 +60,7 @@ def partition(run: Run, *, progress: Progress | None = None) -> Stage[PartitionC
 def _write(run: Run, made_from: dict[str, Any], tell: Progress) -> None:
     """Fit, assign, gather, show; each step leaves files from which an interrupted call goes on."""
     stage, config = run.partition, run.config.partition
-    parts = Parts(run.data)
+    parts = Parts(run.data, run.config.data.holdout)
     rule = make_rule(parts, config, run.config.seed, stage.path)
     files = rule.save(stage.path)
     for number, name in enumerate(parts.names):
@@ -74,6 +76,7 @@ def _write(run: Run, made_from: dict[str, Any], tell: Progress) -> None:
     contents = PartitionContents(
         **shared,
         rows=sum(summary["sizes"]),
+        holdout=summary["holdout"],
         method=config.method,
         features=parts.contents.features,
         sizes=summary["sizes"],
@@ -103,8 +106,8 @@ def make_rule(parts: Parts, config: PartitionConfig, seed: int, folder: Path) ->
     if config.method == "labels":
         counts: Counter[str | None] = Counter()
         for name in parts.names:
-            labels = View(parts, name).labels
-            counts.update(label for label, keep in zip(labels, parts.kept(name), strict=True) if keep)
+            labels, counted = View(parts, name).labels, parts.kept(name) | parts.held_out(name)
+            counts.update(label for label, keep in zip(labels, counted, strict=True) if keep)
         known = {label: count for label, count in counts.items() if label is not None}
         return LabelRule.fit(known, contents.class_names, config.clusters)
     ids, features = draw(parts, PER_CENTRE * config.fine, seed)
@@ -142,20 +145,24 @@ def gallery_name(cluster: int) -> str:
 
 
 def assign_part(parts: Parts, name: str, rule: Rule, folder: Path) -> None:
-    """Write id, cluster and margin of every sample of a part: a function of part and rule."""
+    """Write id, cluster and margin of every sample of a part: a function of part and rule.
+
+    What is held out has no cluster; in a column of its own stands the one that it would belong to.
+    """
     path = folder / assignment_name(name)
     if path.is_file():
         return
     view = View(parts, name)
     assigned = rule.assign(view)
     keep = parts.kept(name)
-    table = pa.table(
-        {
-            "id": pa.array([bytes(raw) for raw in view.ids], pa.binary(32)),
-            "cluster": pa.array(assigned.cluster, pa.int32(), mask=~keep),
-            "margin": pa.array(assigned.margin, pa.float32()),
-        }
-    )
+    columns = {
+        "id": pa.array([bytes(raw) for raw in view.ids], pa.binary(32)),
+        "cluster": pa.array(assigned.cluster, pa.int32(), mask=~keep),
+        "margin": pa.array(assigned.margin, pa.float32()),
+    }
+    if parts.holdout:
+        columns[HOLDOUT] = pa.array(assigned.cluster, pa.int32(), mask=~parts.held_out(name))
+    table = pa.table(columns)
     with replacing(path) as beside:
         pq.write_table(table, beside, row_group_size=parts.contents.group, compression="zstd")
 
@@ -166,8 +173,10 @@ def summarise(parts: Parts, stage: Stage, clusters: int) -> dict[str, Any]:
     sizes, margins = np.zeros(clusters, np.int64), np.zeros(clusters)
     table = np.zeros((clusters, max(1, len(classes))), np.int64)
     gallery: list[list[tuple[int, str, int]]] = [[] for _ in range(clusters)]
+    held = 0
     for name in parts.names:
         assigned = read_assignment(stage, name)
+        held += int(parts.held_out(name).sum())
         cluster = assigned["cluster"].fill_null(-1).to_numpy()
         keep = cluster >= 0
         sizes += np.bincount(cluster[keep], minlength=clusters)
@@ -187,15 +196,20 @@ def summarise(parts: Parts, stage: Stage, clusters: int) -> dict[str, Any]:
         raise DataError(
             f"no sample falls into cluster {empty}; ask for fewer clusters or change the assignment"
         )
+    if parts.holdout and not held:
+        raise DataError(
+            f"data.holdout = {parts.holdout:g} holds out none of {parts.contents.rows} samples; "
+            "give a larger share"
+        )
     quality: dict[str, Any] = {"margins": (margins / sizes).tolist()}
     if table.sum() and len(classes) > 1:
         quality["nmi"] = kmeans.mutual_information(table)
         quality["labels"] = table.tolist()
-    return {"sizes": sizes.tolist(), "quality": quality, "gallery": gallery}
+    return {"sizes": sizes.tolist(), "holdout": held, "quality": quality, "gallery": gallery}
 
 
 def read_assignment(stage: Stage, part: str) -> pa.Table:
-    """Id, cluster (null for dropped duplicates) and margin of a part's samples, row by row."""
+    """Id, cluster (null for dropped duplicates and what is held out) and margin of a part's samples."""
     with open_parquet(stage, assignment_name(part)) as file:
         return file.read(use_threads=False)
 
@@ -217,37 +231,49 @@ def unit_marker(stage: Stage, number: int) -> Path:
 
 
 def gather_unit(parts: Parts, unit: Unit, run: Run, number: int) -> None:
-    """Write the rows of a unit into one file per cluster: a function of data, assignment and unit."""
+    """Write the rows of a unit into files of their clusters: a function of data, assignment and unit."""
     stage = run.partition
     marker = unit_marker(stage, number)
     if marker.is_file():
         return
-    table, cluster = read_unit(parts, unit, stage)
+    columns = {PART: "cluster", **({HOLDOUT: HOLDOUT} if parts.holdout else {})}
+    table, assigned = read_unit(parts, unit, stage, list(columns.values()))
     counts: dict[str, int] = {}
-    for index in np.unique(cluster[cluster >= 0]):
-        # By id, which is as good as at random: neighbours in a source are often alike.
-        own = table.take(pa.array(np.flatnonzero(cluster == index))).sort_by("id")
-        with replacing(run.cluster(int(index)).path / f"part-{number:05d}.parquet") as beside:
-            write_cluster_file(beside, own, parts.contents.group)
-        counts[str(index)] = own.num_rows
+    for prefix, column in columns.items():
+        cluster = assigned[column]
+        for index in np.unique(cluster[cluster >= 0]):
+            # By id, which is as good as at random: neighbours in a source are often alike.
+            own = table.take(pa.array(np.flatnonzero(cluster == index))).sort_by("id")
+            with replacing(run.cluster(int(index)).path / f"{prefix}-{number:05d}.parquet") as beside:
+                write_cluster_file(beside, own, parts.contents.group)
+            counts[_counted(prefix, int(index))] = own.num_rows
     write_json(marker, counts)
 
 
-def read_unit(parts: Parts, unit: Unit, stage: Stage) -> tuple[pa.Table, NDArray[np.int64]]:
-    """Samples of a unit with their labels as numbers, and their clusters, -1 for those that do not count."""
+def _counted(prefix: str, cluster: int) -> str:
+    """Where a unit's marker counts the rows of a cluster's file."""
+    return str(cluster) if prefix == PART else f"{prefix} {cluster}"
+
+
+def read_unit(
+    parts: Parts, unit: Unit, stage: Stage, columns: Sequence[str]
+) -> tuple[pa.Table, dict[str, NDArray[np.int64]]]:
+    """Samples of a unit with their labels as numbers, and their clusters, -1 for those that do not count.
+
+    Clusters are by columns of the assignment: of those that are trained on, and of those that are held out.
+    """
     classes = {name: index for index, name in enumerate(parts.contents.class_names)}
-    tables, clusters = [], []
+    tables, assigned = [], []
     for name, group, _ in unit:
         tables.append(parts.read_group(name, group))
         with open_parquet(stage, assignment_name(name)) as file:
-            clusters.append(file.read_row_group(group, ["cluster"])["cluster"].fill_null(-1).to_numpy())
+            assigned.append(file.read_row_group(group, list(columns)))
     table = pa.concat_tables(tables)
     labels = [None if label is None else classes[label] for label in table["label"].to_pylist()]
     text = [name for name in TEXT_COLUMNS if name in table.column_names]
     table = table.set_column(table.column_names.index("label"), "label", pa.array(labels, pa.int64()))
-    return table.select(["id", "sample", "label", "caption", *text]).combine_chunks(), np.concatenate(
-        clusters
-    )
+    clusters = {name: pa.concat_tables(assigned)[name].fill_null(-1).to_numpy() for name in columns}
+    return table.select(["id", "sample", "label", "caption", *text]).combine_chunks(), clusters
 
 
 def _shared(parts: Parts, sizes: Sequence[int]) -> dict[str, Any]:
@@ -272,20 +298,25 @@ def _finish_clusters(
     """Say of every cluster what is in it."""
     written = [read_json(unit_marker(run.partition, number)) for number in range(units)]
     for cluster, rows in enumerate(sizes):
-        files = [
-            (f"part-{number:05d}.parquet", counts[str(cluster)])
-            for number, counts in enumerate(written)
-            if str(cluster) in counts
-        ]
+        files = {
+            prefix: tuple(
+                (f"{prefix}-{number:05d}.parquet", counts[_counted(prefix, cluster)])
+                for number, counts in enumerate(written)
+                if _counted(prefix, cluster) in counts
+            )
+            for prefix in (PART, HOLDOUT)
+        }
         contents = ClusterContents(
             **shared,
             cluster=cluster,
             rows=rows,
             prior=shared["priors"][cluster],
             bytes=parts.contents.bytes * rows // max(1, parts.contents.rows),
-            parts=tuple(files),
+            parts=files[PART],
+            holdout=files[HOLDOUT],
         )
-        run.cluster(cluster).finish(made_from, [name for name, _ in files], contents)
+        names = [name for name, _ in (*files[PART], *files[HOLDOUT])]
+        run.cluster(cluster).finish(made_from, names, contents)
 
 
 def draw_gallery(

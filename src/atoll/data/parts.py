@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from atoll.data.holdout import is_held_out
 from atoll.data.samples import Sample, Skipped
 from atoll.data.store import fixed_bytes, group_rows, open_parquet
 from atoll.data.text import TextAtRest
@@ -204,8 +205,9 @@ def read_facts(path: Path) -> Facts:
 class Parts:
     """The finished parts of a `data/` folder, read without holding more than one in memory."""
 
-    def __init__(self, data: Stage[DataContents]) -> None:
-        self.stage, self.record = data, data.record
+    def __init__(self, data: Stage[DataContents], holdout: float = 0.0) -> None:
+        """`holdout` is the share of samples that count for nothing but to be held out."""
+        self.stage, self.record, self.holdout = data, data.record, holdout
         self.contents: DataContents = data.contents
         self.rows_of: dict[str, int] = {name: rows for name, rows in self.contents.parts if rows}
         self.names = list(self.rows_of)
@@ -222,7 +224,21 @@ class Parts:
         return path
 
     def kept(self, name: str) -> NDArray[np.bool_]:
-        """Which rows of a part count: all but dropped duplicates."""
+        """Which rows of a part count: all but dropped duplicates and what is held out."""
+        return self._single(name) & ~self._drawn(name)
+
+    def held_out(self, name: str) -> NDArray[np.bool_]:
+        """Which rows of a part nobody trains on; of equal ones no more are held out than would be kept."""
+        return self._single(name) & self._drawn(name)
+
+    def _drawn(self, name: str) -> NDArray[np.bool_]:
+        """Which rows fall to those that are held out."""
+        return (
+            is_held_out(self.ids(name), self.holdout) if self.holdout else np.zeros(self.rows_of[name], bool)
+        )
+
+    def _single(self, name: str) -> NDArray[np.bool_]:
+        """Which rows are not dropped duplicates."""
         keep = np.ones(self.rows_of[name], bool)
         path = dropped_path(Path(name)).name
         if path in self.record.files:

@@ -56,7 +56,7 @@ class Assignments:
         stage, config = self.run.partition, self.run.config.partition
         if not stage.begin(inputs.partition_from(self.run)) or config.method == "file":
             return []  # a file is read more quickly than it is sent
-        known = parts.Parts(self.run.data)
+        known = self._parts
         names = [partition.assignment_name(name) for name in known.names]
         missing = [
             name for name, file in zip(known.names, names, strict=True) if not (stage.path / file).is_file()
@@ -76,7 +76,11 @@ class Assignments:
 
     def make(self, share: str) -> None:
         """Assign the samples of a part."""
-        partition.assign_part(parts.Parts(self.run.data), share, self._rule, self.run.partition.path)
+        partition.assign_part(self._parts, share, self._rule, self.run.partition.path)
+
+    @property
+    def _parts(self) -> parts.Parts:
+        return parts.Parts(self.run.data, self.run.config.data.holdout)
 
     @cached_property
     def _rule(self) -> rules.Rule:

@@ -150,8 +150,17 @@ class Reader:
     shuffled as a whole; otherwise row groups are shuffled, and rows within a window of groups.
     """
 
-    def __init__(self, stages: Sequence[Stage], batch: int, seed: int, *, memory: int = MEMORY) -> None:
-        self._stages = list(stages)
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        batch: int,
+        seed: int,
+        *,
+        memory: int = MEMORY,
+        held_out: bool = False,
+    ) -> None:
+        """`held_out` reads what nobody trains on, and nothing else."""
+        self._stages, self._held_out = list(stages), held_out
         self._records = [stage.record for stage in self._stages]
         self._about = [
             record.holding(ClusterContents, str(stage.path))
@@ -160,7 +169,7 @@ class Reader:
         self.contents = self._about[0]
         self.shape, self.classes = self.contents.shape, self.contents.classes
         self.clusters, self.priors = self.contents.clusters, self.contents.priors
-        self.rows: int = sum(about.rows for about in self._about)
+        self.rows: int = sum(rows for about in self._about for _, rows in self._files(about))
         for stage, about in zip(self._stages, self._about, strict=True):
             if about.standard != self.contents.standard:
                 raise DataError(
@@ -176,6 +185,19 @@ class Reader:
         self._everything: _Block | None = None
         self._verified_files: set[tuple[int, str]] = set()
         self._verified_groups: set[_Group] = set()
+
+    def first(self, most: int | None = None) -> Batch:
+        """The first rows of all clusters as they rest, together at most so many, each with its share."""
+        wanted = self.rows if most is None else min(most, self.rows)
+        blocks, seen = list[_Block](), 0
+        for stage in range(len(self._stages)):
+            own = [group for group in self._groups if group.stage == stage]
+            before, seen = seen, seen + sum(group.rows for group in own)
+            share = seen * wanted // self.rows - before * wanted // self.rows
+            ends = np.cumsum([group.rows for group in own])
+            needed = own[: int(np.searchsorted(ends, share)) + 1] if share else []
+            blocks += [self._read(needed).take(np.arange(share))] if needed else []
+        return self._to_batch(_Block.join(blocks))
 
     def batches(self, start_step: int = 0) -> Generator[Batch, None, None]:
         """Batches number `start_step`, `start_step + 1`, … made ready by a thread; close it when done."""
@@ -274,21 +296,28 @@ class Reader:
     def _all_groups(self) -> Iterator[_Group]:
         for stage, about in enumerate(self._about):
             size = about.group
-            for name, rows in about.parts:
+            for name, rows in self._files(about):
                 for index in range(-(-rows // size)):
                     yield _Group(stage, name, index, min(size, rows - index * size))
+
+    def _files(self, about: ClusterContents) -> Sequence[tuple[str, int]]:
+        """Which files are read, and how many rows each has."""
+        return about.holdout if self._held_out else about.parts
 
     def _load(self, groups: tuple[_Group, ...]) -> _Block:
         """Read row groups; a set that fits in memory is read once."""
         if self._everything is not None:
             return self._everything
-        files: dict[tuple[int, str], list[_Group]] = {}
-        for group in groups:
-            files.setdefault((group.stage, group.name), []).append(group)
-        block = _Block.join([self._load_file(*key, wanted) for key, wanted in files.items()])
+        block = self._read(groups)
         if self._whole:
             self._everything = block
         return block
+
+    def _read(self, groups: Sequence[_Group]) -> _Block:
+        files: dict[tuple[int, str], list[_Group]] = {}
+        for group in groups:
+            files.setdefault((group.stage, group.name), []).append(group)
+        return _Block.join([self._load_file(*key, wanted) for key, wanted in files.items()])
 
     def _load_file(self, stage: int, name: str, groups: list[_Group]) -> _Block:
         about, files = self._about[stage], self._records[stage].files

@@ -11,7 +11,7 @@ from atoll import doctor
 from atoll.config import RunConfig
 from atoll.data.summary import sentences
 from atoll.evaluate import routing
-from atoll.pages import measured
+from atoll.pages import held_out, measured
 from atoll.pages.drawing import drawn
 from atoll.runs import RECIPE, Run, Stage, read_lines, read_stamped, replacing
 from atoll.runs.records import DataContents, PartitionContents
@@ -57,6 +57,7 @@ def write_report(run: Run, samples: Path) -> Path:
             for index in range(clusters)
         ],
         curves=_loss_curves(run),
+        held_out=held_out.table(run),
         posterior=_posterior(run) if run.router.done and clusters > 1 and _samples_are_here(run) else [],
         share_of=share_of,
         strategies=measured.strategies(run, rows, used),
@@ -170,6 +171,10 @@ def _curve(axes: Any, lines: Sequence[Mapping[str, Any]], ink: str, style: str =
     steps, losses = [line["step"] for line in lines], [line["loss"] for line in lines]
     # A short training may have logged a single point, of which a line shows nothing.
     axes.plot(steps, losses, color=ink, lw=1.3, ls=style, marker="o" if len(steps) == 1 else None, ms=4)
+    held = [(line["step"], line["holdout"]) for line in lines if "holdout" in line]
+    axes.plot(
+        [step for step, _ in held], [loss for _, loss in held], color=ink, lw=1, ls=":", marker="o", ms=2
+    )
 
 
 def _samples_are_here(run: Run) -> bool:
@@ -262,6 +267,7 @@ def _facts(run: Run, used: str) -> list[tuple[str, str]]:
         ("data", f"{config.data.source}, {sum(run.partition.contents.sizes):,} samples"),
         *_understood(run),
         ("clusters", f"{clusters}, by {config.partition.method}"),
+        *_kept_back(run),
         ("condition", config.condition.kind),
         (
             "each expert",
@@ -284,6 +290,16 @@ def _facts(run: Run, used: str) -> list[tuple[str, str]]:
         ("finished jobs", ", ".join(duration(_seconds(lines)) for lines in _metrics(run))),
     ]
     return facts + made_with()
+
+
+def _kept_back(run: Run) -> list[tuple[str, str]]:
+    """How many samples nobody trained on, if any."""
+    count = run.partition.contents.holdout
+    return (
+        [("held out", f"{count:,} samples ({run.config.data.holdout:.3g} of all), never trained on")]
+        if count
+        else []
+    )
 
 
 def made_with() -> list[tuple[str, str]]:

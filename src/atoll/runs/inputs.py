@@ -30,6 +30,8 @@ def partition_from(run: Run, index: int = 0) -> dict[str, Any]:
         "seed": run.config.seed,
         "data": run.data.digest,
     }
+    if run.config.data.holdout:
+        inputs["holdout"] = run.config.data.holdout
     if config.file is not None:
         path = Path(config.file).expanduser()
         if not path.is_file():

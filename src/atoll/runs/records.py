@@ -173,6 +173,8 @@ class PartitionContents(SharedContents):
     """Mutual information of clusters and labels, normalised."""
     labels: tuple[tuple[Count, ...], ...] | None = None
     """How often each cluster has each class."""
+    holdout: Count = 0
+    """Samples of no cluster, on which nobody trains; `rows` are without them."""
 
     @model_validator(mode="after")
     def _one_size_for_each_cluster(self) -> Self:
@@ -193,6 +195,8 @@ class ClusterContents(SharedContents):
     prior: Share
     bytes: Count
     parts: tuple[PartRows, ...]
+    holdout: tuple[PartRows, ...] = ()
+    """Files of samples that would be of this cluster, but on which nobody trains."""
 
     @model_validator(mode="after")
     def _parts_are_all(self) -> Self:

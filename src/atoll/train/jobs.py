@@ -19,7 +19,7 @@ from atoll.runs import Run, Stage, inputs, replacing, write_json
 from atoll.runs.locks import alone
 from atoll.runs.records import ExpertContents, NetworkContents, RouterContents, StartContents
 from atoll.sampling import routing
-from atoll.train import loop
+from atoll.train import holdout, loop
 from atoll.train.moving import to_device
 from atoll.train.ranks import Ranks, joined
 from atoll.train.state import collected
@@ -141,6 +141,7 @@ def _task(
         dropout=run.config.condition.dropout if blueprint.condition != "none" else 0.0,
         stage=stage,
         ranks=ranks,
+        held_out=holdout.read(clusters, reader.shape),
     )
     return task, blueprint
 

@@ -17,7 +17,7 @@ from atoll.errors import Interrupted
 from atoll.flow import draws
 from atoll.models.dit import product
 from atoll.runs import Metrics, Stage, stop_requests
-from atoll.train import hardware, optimiser, sharding
+from atoll.train import hardware, holdout, optimiser, sharding
 from atoll.train import state as states
 from atoll.train.moving import draws_to_device, to_device
 from atoll.train.ranks import Ranks
@@ -51,6 +51,8 @@ class Task:
     """Brings a new state to where this training begins, if that is not the network as it is at step 0."""
     until: int | None = None
     """The step after which this training ends; by default the last of its schedule."""
+    held_out: Batch | None = None
+    """Samples that nobody trains on, on which the loss is measured now and then."""
 
     @property
     def last(self) -> int:
@@ -71,6 +73,7 @@ class Steps:
             trunk.recompute = self.config.recompute
         self.network = sharding.spread(self.model, self.config, task.ranks, device)
         self.arithmetic = devices.arithmetic(self.config.precision, device)
+        self.compiled = False
         scale = LossScale(device) if self.arithmetic == "float16" else None
         self.state = states.TrainingState(self.model, optimiser.build(self.model, self.config), scale)
 
@@ -78,9 +81,17 @@ class Steps:
         """Decide how steps are taken, with a trial on this batch if need be."""
         chosen = hardware.decide(self.config, self.device, before, lambda: self._compiling_helps(batch))
         self.arithmetic = chosen["precision"]
-        if chosen["compile"]:
+        self.compiled = chosen["compile"]
+        if self.compiled:
             hardware.compile_blocks(self.model)
         return chosen
+
+    @contextlib.contextmanager
+    def as_sampled(self) -> Iterator[None]:
+        """For a while the network is as it will sample; not compiled, since it is not asked often enough."""
+        eager = torch.compiler.set_stance("force_eager") if self.compiled else contextlib.nullcontext()
+        with eager, self.state.as_averaged():
+            yield
 
     def _compiling_helps(self, batch: Batch) -> bool:
         """Whether steps are to be compiled here; ranks agree on it, none of them takes a step for that."""
@@ -203,7 +214,8 @@ def _run(
         last = state.step == task.last
         stop = agreement.reached(stopping(), now=last)
         if state.step % config.log_every == 0 or last:
-            window.log(state.step, metrics)
+            due = last or state.step // config.holdout_every > window.first // config.holdout_every
+            window.log(state.step, metrics, holdout.losses(steps) if due else {})
         if state.step % config.save_every == 0 or last or stop:
             window.check()
             keeper.save(state)

@@ -10,7 +10,7 @@ from atoll.data.text import TextStates
 from atoll.flow.draws import TrainingDraws
 
 
-def to_device(batch: Batch, rows: slice, device: torch.device) -> Batch:
+def to_device(batch: Batch, rows: slice | Tensor, device: torch.device) -> Batch:
     """Some rows of the batch on the device, copied while the CPU goes on."""
     label = None if batch.label is None else move(batch.label[rows], device)
     text = batch.text

@@ -1,5 +1,6 @@
 """The state of training at rest: weights, averaged weights, optimiser and position, whole or not at all."""
 
+import contextlib
 import os
 import shutil
 import threading
@@ -39,6 +40,23 @@ class TrainingState:
         self.parameters = [parameter for _, parameter in model.named_parameters()]
         self.ema = [sharding.local(parameter.detach()).clone() for parameter in self.parameters]
         """What is here of the averaged weights."""
+
+    @contextlib.contextmanager
+    def as_averaged(self) -> Iterator[None]:
+        """For a while the network has the averaged weights, in exchange for its own: no memory is needed."""
+        self._exchange()
+        try:
+            yield
+        finally:
+            self._exchange()
+
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        for parameter, average in zip(self.parameters, self.ema, strict=True):
+            present = sharding.local(parameter.detach())
+            before = present.clone()
+            present.copy_(average)
+            average.copy_(before)
 
     def averaged(self) -> Iterator[tuple[str, Tensor]]:
         """The averaged weights by name, one by one: the ones that sample."""

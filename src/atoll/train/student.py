@@ -15,7 +15,7 @@ from atoll.models import checkpoint
 from atoll.runs import Run, Stage, inputs
 from atoll.runs.records import Alone, StudentContents
 from atoll.sampling import building
-from atoll.train import jobs, loop
+from atoll.train import holdout, jobs, loop
 from atoll.train.moving import on_cpu
 from atoll.train.ranks import Ranks
 from atoll.train.teaching import Lesson, Teachers
@@ -81,6 +81,7 @@ def _task(
         dropout=dropout(run, blueprint),
         stage=stage,
         ranks=ranks,
+        held_out=holdout.read(clusters, reader.shape),
     )
     return task, blueprint
 

@@ -1,6 +1,7 @@
 """The steps since the last line of metrics: what they lost, by time, and whether all of it is finite."""
 
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -71,8 +72,8 @@ class Window:
             f"{norms[at]:.3g}); the last good state is kept: {self.advice}"
         )
 
-    def log(self, step: int, metrics: Metrics | None) -> None:
-        """Write one line, or stop where there is nothing good to write."""
+    def log(self, step: int, metrics: Metrics | None, more: Mapping[str, float] | None = None) -> None:
+        """Write one line, with what else was measured, or stop where there is nothing good to write."""
         losses, norms = self._read()
         self._require_finite(losses, norms)
         losses = self._of_all_ranks(losses).flatten()
@@ -84,6 +85,7 @@ class Window:
                 gradient_norm=norms.mean().item(),
                 samples_per_second=len(losses) / seconds,
                 **by_time(losses, torch.cat([taken.t for taken in self.taken])),
+                **(more or {}),
             )
         self._open(step)
 
