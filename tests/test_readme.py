@@ -52,7 +52,8 @@ def test_every_command_of_the_readme_runs(tmp_path):
     """As written, in a folder of its own; only the size of the run is turned down, by one more --set."""
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     environment = {**os.environ, "ATOLL_RUNS": "runs", "OMP_NUM_THREADS": "1"}
-    small = ["expert.steps=3", "router.steps=3", "expert.width=16", "router.width=16", "sample.steps=2"]
+    steps = ["start.steps=3", "expert.steps=3", "router.steps=3", "sample.steps=2"]
+    small = [*steps, "expert.width=16", "router.width=16"]
     found = commands(README, "atoll")
     assert [line[1] for line in found] == ["doctor", "show", "run", "sample"]
     for line in found:
