@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 OTHER_UNITS := 'import torch; from atoll import devices; print(int(not devices.has_bfloat16_units(torch.device("cpu"))))'
 
-.PHONY: install demo test check fix bench docs
+.PHONY: install demo test check fix bench docs site
 
 install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
@@ -41,3 +41,6 @@ bench: $(STAMP_DEV)
 
 docs: $(STAMP_DEV)  ## write the generated parts of README and docs/reference.md
 	$(BIN)/python -m docs.generate
+
+site: docs  ## docs/ and README as pages: open site/index.html
+	$(BIN)/mkdocs build --strict

@@ -1,14 +1,17 @@
 """Write the generated parts of README and docs: `make docs`. A test holds them true."""
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from atoll.config import RunConfig, section_of
+from atoll.study.design import StudyConfig
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "atoll"
@@ -73,6 +76,37 @@ def _toml(value: object) -> str:
     return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
+def schema(model: type[BaseModel], title: str) -> str:
+    """What editors know a file by: every key with its type, range, default and meaning, as JSON Schema."""
+    tree = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **model.model_json_schema(),
+        "title": title,
+    }
+    return json.dumps(_without_section_defaults(tree), indent=2, ensure_ascii=False) + "\n"
+
+
+def _without_section_defaults(node: Any) -> Any:
+    """The default of a section is that of its keys, which say it themselves."""
+    if isinstance(node, list):
+        return [_without_section_defaults(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    dropped = isinstance(node.get("default"), dict) and "properties" not in node
+    return {
+        key: _without_section_defaults(one) for key, one in node.items() if not (dropped and key == "default")
+    }
+
+
+def schemas() -> dict[Path, str]:
+    """The schema of every kind of file that a person writes, by where it lies."""
+    folder = ROOT / "docs"
+    return {
+        folder / "recipe.schema.json": schema(RunConfig, "A recipe of Atoll"),
+        folder / "study.schema.json": schema(StudyConfig, "A study of Atoll"),
+    }
+
+
 def readme() -> str:
     """README with its tree as the modules are now."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -82,7 +116,9 @@ def readme() -> str:
 
 
 def main() -> None:
-    """Write both."""
+    """Write all."""
+    for path, text in schemas().items():
+        path.write_text(text, encoding="utf-8")
     (ROOT / "README.md").write_text(readme(), encoding="utf-8")
     (ROOT / "docs" / "reference.md").write_text(reference(), encoding="utf-8")
 

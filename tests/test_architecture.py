@@ -32,7 +32,8 @@ MAY_IMPORT = {
     "storage": {"config", "runs", "errors"},
     "launch": {"config", "runs", "storage", "plan", "threads", "errors"},
     "doctor": {"config", "launch", "runs", "threads"},
-    "__init__": {"sampling"},
+    "python": {"config", "data", "launch", "pages", "runs", "sampling"},
+    "__init__": {"python", "sampling"},
     "__main__": {"cli"},
 }
 """Which room may import which; `cli` may import all, inside its commands."""

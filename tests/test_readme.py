@@ -34,6 +34,13 @@ def test_the_reference_is_that_of_the_config():
     )
 
 
+@pytest.mark.parametrize(
+    ("path", "text"), generate.schemas().items(), ids=lambda one: getattr(one, "name", "")
+)
+def test_schemas_are_those_of_the_config(path, text):
+    assert path.read_text(encoding="utf-8") == text, "run `make docs`"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from atoll.python import Finished
     from atoll.sampling.sampler import Sampler
 
 __version__ = "0.1.0"
-__all__ = ["load"]
+__all__ = ["load", "run"]
 
 
 def load(path: str | Path, device: str | None = None, **settings: Any) -> "Sampler":
@@ -22,8 +23,24 @@ def load(path: str | Path, device: str | None = None, **settings: Any) -> "Sampl
     return open_model(path, device, **settings)
 
 
+def run(recipe: str | Path, **settings: Any) -> "Finished":
+    """Train: `atoll.run("recipe.toml", expert={"steps": 100}).sample(num=16)`.
+
+    Every stage that is not done yet is made, as `atoll run` does; `settings` are sections of the recipe, with
+    what is to be other than it says, or `on`, `start_over` and `quiet`.
+    """
+    from atoll import python  # noqa: PLC0415 - importing atoll must not import torch
+
+    return python.run(recipe, **settings)
+
+
 def __getattr__(name: str) -> Any:
     """`atoll.pipeline` when it is asked for: it imports diffusers, which takes seconds."""
     if name == "pipeline":
         return importlib.import_module("atoll.publish.pipeline")
     raise AttributeError(f"module 'atoll' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What a user has use for, and no more."""
+    return ["__version__", "load", "pipeline", "run"]

@@ -1,10 +1,13 @@
 """The options that commands share mean the same in each of them."""
 
+import tomllib
+from pathlib import Path
+
 import pytest
 import typer
 from typer.testing import CliRunner
 
-import atoll.cli  # noqa: F401 - adds the commands
+import atoll.cli
 from atoll.cli.options import app
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -45,5 +48,20 @@ def test_settings_can_be_changed_several_at_a_time():
         assert options_of(name)["--set"].multiple, name
 
 
-def test_no_shell_is_touched():
-    assert "--install-completion" not in CliRunner().invoke(app, ["--help"]).output
+def test_the_version_is_told():
+    assert CliRunner().invoke(app, ["--version"]).output == f"atoll {atoll.__version__}\n"
+
+
+def test_the_version_is_that_of_the_package():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["version"] == atoll.__version__
+
+
+def test_shells_complete_commands_and_options():
+    def completed(words, number):
+        told = {"_ATOLL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(number)}
+        return CliRunner().invoke(app, [], prog_name="atoll", env=told).output.split()
+
+    assert set(completed("atoll ex", 1)) == {"expert", "export"}
+    assert "--start-over" in completed("atoll run --st", 2)
+    assert "--install-completion" in CliRunner().invoke(app, ["--help"]).output

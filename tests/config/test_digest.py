@@ -201,7 +201,7 @@ def test_a_section_that_may_be_left_out_counts_even_if_it_is_empty():
 
 def test_operational_keys_are_marked_on_their_fields():
     machine = {"micro_batch", "compile", "recompute", "parallel", "log_every", "save_every", "keep"}
-    machine |= {"milestone_every", "holdout_every"}
+    machine |= {"milestone_every", "holdout_every", "preview_every", "tracking"}
     assert operational(RouterConfig) == machine
     assert operational(StudentConfig) == machine | {"resident"}
 

@@ -104,3 +104,11 @@ def test_sixty_four_jobs_of_a_million_steps(tmp_path):
         for _ in range(looks):
             assert tail.latest()["step"] == 1_000_000
     assert sum(tail.bytes_read for tail in tails) - first == jobs * len(text(1_000_000)) < 100_000
+
+
+def test_others_are_told_every_line(tmp_path):
+    heard = []
+    metrics = Metrics(tmp_path / "metrics.jsonl", 0, lambda step, values: heard.append((step, values)))
+    metrics.write(2, loss=0.5)
+    metrics.close()
+    assert heard == [(2, {"loss": 0.5})]

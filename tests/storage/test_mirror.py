@@ -7,7 +7,7 @@ import pytest
 
 from atoll.config import RunConfig
 from atoll.errors import CorruptError, StaleError, StorageError
-from atoll.runs import Run, file_digest, read_lines, write_json
+from atoll.runs import Run, file_digest, previews, read_lines, write_json
 from atoll.runs.records import Contents, ExpertContents, FewStepContents
 from atoll.storage.leases import LeaseLost
 from atoll.storage.mirror import Mirror
@@ -49,6 +49,19 @@ def test_a_stage_goes_there_and_comes_back(machine):
     assert b.run.expert(0).record == stage.record
     assert b.run.expert(0).verify("weights.json").read_text() == "12"
     assert (b.run.expert(0).path / "metrics.jsonl").read_text() == '{"step": 1}\n'
+
+
+def test_previews_come_along_though_no_record_names_them(machine):
+    a, b = machine("a"), machine("b")
+    stage = finished(a.run, weights="12")
+    picture = previews.path_of(stage.path, 1000)
+    picture.parent.mkdir()
+    picture.write_bytes(b"a picture")
+    a.upload(stage)
+    assert b.download(b.run.expert(0))
+    assert [(step, path.read_bytes()) for step, path in previews.listed(b.run.expert(0).path)] == [
+        (1000, b"a picture")
+    ]
 
 
 def test_the_record_alone_is_enough_to_know_what_is_there(machine):

@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from atoll.pages import report
 from atoll.runs import write_json
 from atoll.study import design, plots, results
 from atoll.study.cells import Workshop
@@ -192,7 +191,7 @@ def test_a_router_is_told_once_for_each_training(tiny):
 
 
 def test_pictures_are_shown_from_the_monolith_on_and_not_too_many(shop, monkeypatch):
-    monkeypatch.setattr(report, "embedded", lambda path: path.stem)
+    monkeypatch.setattr(results, "embedded", lambda path: path.stem)
     lines = []
     for number in range(14):
         line = {**headline(-0.1), "cells": [f"cell-{number}"], "monolith": number == 13}

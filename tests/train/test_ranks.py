@@ -9,7 +9,7 @@ import torch
 
 from atoll.errors import AtollError
 from atoll.models.checkpoint import read_tensors
-from atoll.runs import read_lines
+from atoll.runs import previews, read_lines
 from atoll.train import jobs
 from atoll.train.ranks import Ranks, joined
 from tests.train.test_loop import states
@@ -77,6 +77,7 @@ def losses(run):
 def test_two_processes_with_half_the_batch_are_one(prepared):
     """A whole copy in each (DDP) and a share in each (FSDP2), with parts of the batch one after the other."""
     settings = ("expert.steps=20", "expert.log_every=1", "expert.batch=7", "expert.lr=1e-3", *EXACT)
+    settings = (*settings, "expert.preview_every=5")  # what is drawn on the way changes nothing
     one = prepared(*settings, name="one")
     jobs.expert(one, 0)
     two = {
@@ -86,6 +87,7 @@ def test_two_processes_with_half_the_batch_are_one(prepared):
     together(*(run.path for run in two.values()))
     step, alone = states(one.expert(0).path)
     for run in two.values():
+        assert [step for step, _ in previews.listed(run.expert(0).path)] == [5, 10, 15, 20]
         assert losses(run) == pytest.approx(losses(one), abs=1e-5)
         found_step, found = states(run.expert(0).path)
         assert found_step == step

@@ -30,8 +30,14 @@ def test_parts_of_a_batch_exchange_gradients_once():
         def set_is_last_backward(self, last):
             self.told.append(("last", last))
 
+        def reshard(self):
+            self.told.append(("reshard",))
+
     model = Sharded()
     for last in (False, True):
         with sharding.synchronise(model, last):
             pass
     assert model.told == [("sync", False), ("last", False), ("sync", True), ("last", True)]
+    sharding.release(model)
+    assert model.told[4:] == [("reshard",)]
+    sharding.release(nn.Linear(1, 1))

@@ -5,14 +5,32 @@ from typing import Annotated
 
 import typer
 
+import atoll
+
 app = typer.Typer(
     name="atoll",
     help="Train one generative model on many islands of compute that never talk to each other.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"atoll {atoll.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="The version, and no more."),
+    ] = False,
+) -> None:
+    """What is said before any command."""
+
 
 Recipe = Annotated[Path, typer.Argument(help="A TOML file that says what the run is; see recipes/.")]
 

@@ -13,15 +13,25 @@ from atoll.config.run import RunConfig
 from atoll.errors import ConfigError
 
 
-def load(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
-    """Read a recipe, apply `section.key=value` overrides, and validate the whole."""
+def load(path: Path, overrides: Iterable[str] = (), changes: Mapping[str, Any] | None = None) -> RunConfig:
+    """Read a recipe, apply `section.key=value` overrides or a tree of changes, and validate the whole."""
     tree = read_toml(path, "no such recipe; see recipes/ for examples")
     if "recipe" in tree and "budget" in tree:
         raise ConfigError(f"{path} is a study, not a recipe; use `atoll study {path}`")
     tree = anchored(tree, path.parent)
     for override in overrides:
         _assign(tree, override)
+    tree = merged(tree, plain(changes or {}))
     return validate(anchored(tree, Path.cwd()), str(path))
+
+
+def plain(value: Any) -> Any:
+    """What Python programs write as what TOML has: paths as text, tuples as lists."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return str(value) if isinstance(value, Path) else value
 
 
 def read_toml(path: Path, missing: str) -> dict[str, Any]:

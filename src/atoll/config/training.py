@@ -51,6 +51,10 @@ class TrainConfig(Section):
     """Steps between two lines of metrics."""
     holdout_every: Annotated[int, OPERATIONAL] = Field(1000, ge=1)
     """Steps after which the next line of metrics has the loss on samples that data.holdout keeps back."""
+    preview_every: Annotated[int, OPERATIONAL] = Field(1000, ge=0)
+    """Steps between two pictures of the same few seeds, as `previews/` beside the metrics; 0 for none."""
+    tracking: Annotated[tuple[Literal["tensorboard", "wandb"], ...], OPERATIONAL] = Field((), strict=False)
+    """Who else is told what is measured, each an extra of the same name: `tensorboard`, `wandb`."""
     save_every: Annotated[int, OPERATIONAL] = Field(1000, ge=1)
     """Steps between two checkpoints."""
     keep: Annotated[int, OPERATIONAL] = Field(1, ge=1)

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from atoll.data import pictures
 from atoll.data.rules import lottery
@@ -27,12 +28,16 @@ SMALL = 32
 
 def draw(stored: NDArray[Any], contents: SampleFormat, path: Path) -> None:
     """A square of pictures of samples at rest, through the very values that networks are given."""
-    tiles = to_pixels(standardise(torch.from_numpy(stored), contents), contents)
+    page(standardise(torch.from_numpy(stored), contents), contents, path, int(np.ceil(np.sqrt(len(stored)))))
+
+
+def page(x_0: Tensor, contents: SampleFormat, path: Path, columns: int) -> None:
+    """Pictures of samples as networks see or make them, in so many columns."""
+    tiles = to_pixels(x_0, contents)
     if max(tiles.shape[1:3]) > TILE:
         tiles = np.stack([_shrunk(tile) for tile in tiles])
     zoom = max(1, SMALL // max(tiles.shape[1:3]))
     tiles = tiles.repeat(zoom, axis=1).repeat(zoom, axis=2)
-    columns = int(np.ceil(np.sqrt(len(tiles))))
     with replacing(path) as beside:
         pictures.sheet(tiles, columns).save(beside, format="PNG")
 

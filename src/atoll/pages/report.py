@@ -1,6 +1,5 @@
 """Numbers and samples to one page that needs nothing but a browser."""
 
-import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,9 @@ from atoll import doctor
 from atoll.config import RunConfig
 from atoll.data.summary import sentences
 from atoll.evaluate import routing
-from atoll.pages import held_out, measured
+from atoll.pages import growing, held_out, measured
 from atoll.pages.drawing import drawn
+from atoll.pages.pictures import embedded
 from atoll.runs import RECIPE, Run, Stage, read_lines, read_stamped, replacing
 from atoll.runs.records import DataContents, PartitionContents
 from atoll.sampling.opening import open_run_model
@@ -58,6 +58,7 @@ def write_report(run: Run, samples: Path) -> Path:
         ],
         curves=_loss_curves(run),
         held_out=held_out.table(run),
+        growing=growing.rows(run),
         posterior=_posterior(run) if run.router.done and clusters > 1 and _samples_are_here(run) else [],
         share_of=share_of,
         strategies=measured.strategies(run, rows, used),
@@ -123,13 +124,6 @@ def _skipped(contents: DataContents) -> str:
 
 def _gallery(run: Run, index: int) -> Path:
     return run.partition.path / f"gallery-{index:02d}.png"
-
-
-def embedded(path: Path) -> str | None:
-    """A picture as a data address; None where there is none, as for samples that are not pictures."""
-    if not path.is_file():
-        return None
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
 
 
 def _metrics(run: Run) -> list[list[dict[str, Any]]]:

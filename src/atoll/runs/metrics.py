@@ -4,17 +4,25 @@ import contextlib
 import json
 import math
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from atoll.runs.files import read_lines, replacing
 
+Listener = Callable[[int, Mapping[str, float]], None]
+"""Is told a step and what was measured."""
+
 
 class Metrics:
     """A job's `metrics.jsonl`: one object per line, opened once, readable while it grows."""
 
-    def __init__(self, path: Path, done: int) -> None:
-        """Open the file after `done` steps, dropping lines of later ones: they will be taken again."""
+    def __init__(self, path: Path, done: int, also: Listener | None = None) -> None:
+        """Open the file after `done` steps, dropping lines of later ones: they will be taken again.
+
+        Every line is told to `also` as well, after it was written.
+        """
+        self._also = also
         if path.is_file():
             kept = [line for line in read_lines(path) if line["step"] <= done]
             with replacing(path) as beside:
@@ -25,6 +33,8 @@ class Metrics:
         """Append one line; a value that is not finite is a bug of the caller."""
         assert all(math.isfinite(value) for value in values.values()), values
         self._file.write(json.dumps({"step": step, "time": time.time(), **values}) + "\n")
+        if self._also is not None:
+            self._also(step, values)
 
     def close(self) -> None:
         """Close the file."""

@@ -27,13 +27,22 @@ from atoll.runs import (
     append_line,
     file_digest,
     graph,
+    previews,
     read_json,
     read_lines,
     replacing,
     safe_name,
 )
 from atoll.runs.parsing import validated
-from atoll.runs.records import FewStepContents, FileName, Frozen, StageRecord, StudentContents, parse_record
+from atoll.runs.records import (
+    FewStepContents,
+    FileName,
+    Frozen,
+    NetworkContents,
+    StageRecord,
+    StudentContents,
+    parse_record,
+)
 from atoll.storage.clock import CLOCK, Clock
 from atoll.storage.leases import LeaseLost, StoreLeases
 from atoll.storage.pointer import Pointer, newest, pointer_name
@@ -44,6 +53,7 @@ from atoll.storage.progress import (
     attempt_here,
     discard,
     download_metrics,
+    download_previews,
     keyed,
     mark,
     new_attempt,
@@ -158,6 +168,8 @@ class Mirror:
             if wanted(file) and not _same(stage.path / file, sha256):
                 self.store.download(f"{upload.folder}/{keyed(file, sha256)}", stage.path / file, sha256)
         download_metrics(self.store, upload.metrics, stage)
+        if isinstance(record.contents, NetworkContents):
+            download_previews(self.store, upload.folder, stage)
         return self.download_record(stage)
 
     def download_networks(self) -> None:
@@ -226,6 +238,9 @@ class Mirror:
         name, record = self.name(stage), stage.record
         for file, sha256 in record.files.items():
             self.store.upload(stage.path / file, f"{folder}/{keyed(file, sha256)}")
+        for _, path in previews.listed(stage.path):  # which no record names
+            file = path.relative_to(stage.path).as_posix()
+            self.store.upload(path, f"{folder}/{keyed(file, file_digest(path))}")
         metrics = about["metrics"] or self._upload_metrics(stage, folder)
         upload = Upload(**{**about, "folder": folder, "metrics": metrics, "record": record.facts()})
         if self.store.create(f"{name}/{DONE}", upload.model_dump_json().encode()):
@@ -260,7 +275,12 @@ class Mirror:
     def _tidy(self, stage: Stage, folder: str) -> None:
         """Remove what only mattered while the stage was unfinished."""
         kept = {f"{folder}/{keyed(file, sha256)}" for file, sha256 in stage.record.files.items()}
-        others = (STATE, "metrics.", *(f"{inner.path.name}/" for inner in _inner(stage)))
+        others = (
+            STATE,
+            "metrics.",
+            f"{previews.FOLDER}/",
+            *(f"{inner.path.name}/" for inner in _inner(stage)),
+        )
         whole = tuple(f"{folder}/{one}" for one in others)
         names = self.store.names(folder)
         self.store.delete(name for name in names if name not in kept and not name.startswith(whole))

@@ -30,6 +30,7 @@ from atoll.runs import (
     STARTED,
     Stage,
     file_digest,
+    previews,
     read_json,
     replacing,
     safe_name,
@@ -289,6 +290,16 @@ def download_metrics(store: Store, name: str | None, stage: Stage) -> None:
     if raw is not None and len(raw) > (path.stat().st_size if path.is_file() else 0):
         with replacing(path) as beside:
             beside.write_bytes(raw)
+
+
+def download_previews(store: Store, folder: str, stage: Stage) -> None:
+    """Pictures of what a job could do on its way, as far as they are not here."""
+    for name in store.names(f"{folder}/{previews.FOLDER}"):
+        match = _KEYED.match(name.removeprefix(f"{folder}/"))
+        if match is not None:
+            path = stage.path / safe_name(match["stem"] + match["suffix"])
+            if not path.is_file():
+                store.download(name, path, match["sha"])
 
 
 def walk(folder: Path) -> Iterator[Path]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.pages import report
+from atoll.pages.pictures import embedded
 from atoll.runs import read_json, replacing, write_json
 from atoll.study import answers, plots, tables
 from atoll.study.cells import Workshop
@@ -167,7 +168,7 @@ def _shown(shop: Workshop, lines: Sequence[tables.Row]) -> list[dict[str, str]]:
         places = list(shop.shared.glob(f"*/cells/{line['cells'][0]}.png"))
         if places:
             name = f"{plots.title(line, lines)}: {tables.spread(line['distance'])}"
-            pictures.append({"name": name, "picture": report.embedded(places[0]) or ""})
+            pictures.append({"name": name, "picture": embedded(places[0]) or ""})
     return pictures[:MOST_SHOWN]
 
 

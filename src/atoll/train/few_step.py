@@ -115,6 +115,7 @@ def _task(
         dropout=student.dropout(run, blueprint),
         stage=course.stage,
         ranks=ranks,
+        run=run,
         pairs=course.pairs,
     )
     return task, blueprint

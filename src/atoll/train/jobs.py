@@ -19,7 +19,7 @@ from atoll.runs import Run, Stage, inputs, replacing, write_json
 from atoll.runs.locks import alone
 from atoll.runs.records import ExpertContents, NetworkContents, RouterContents, StartContents
 from atoll.sampling import routing
-from atoll.train import holdout, loop
+from atoll.train import holdout, loop, previews
 from atoll.train.moving import to_device
 from atoll.train.ranks import Ranks, joined
 from atoll.train.state import collected
@@ -141,9 +141,23 @@ def _task(
         dropout=run.config.condition.dropout if blueprint.condition != "none" else 0.0,
         stage=stage,
         ranks=ranks,
+        run=run,
         held_out=holdout.read(clusters, reader.shape),
+        preview=preview_of(blueprint, reader) if isinstance(config, ExpertConfig) else None,
     )
     return task, blueprint
+
+
+def preview_of(blueprint: checkpoint.Blueprint, reader: Reader) -> previews.Preview:
+    """How to draw from a network in training: what it is told is what the first samples at rest are told."""
+    condition = None
+    if blueprint.condition != "none":
+        first = reader.first(previews.COUNT)
+        again = torch.arange(previews.COUNT) % len(first.x_0)
+        batch = to_device(first, again, torch.device("cpu"))
+        drawn = draws.training_draws(previews.SEED, "preview", 0, batch.x_0.shape, 0.0)
+        condition = told_of(blueprint, batch, drawn)
+    return previews.Preview(blueprint.objective, reader.contents, condition)
 
 
 def blueprint_of(run: Run, config: NetworkConfig, reader: Reader) -> checkpoint.Blueprint:

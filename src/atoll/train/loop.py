@@ -16,8 +16,8 @@ from atoll.data.store import Batch, Reader
 from atoll.errors import Interrupted
 from atoll.flow import draws
 from atoll.models.dit import product
-from atoll.runs import Metrics, Stage, stop_requests
-from atoll.train import hardware, holdout, optimiser, sharding
+from atoll.runs import Metrics, Run, Stage, stop_requests
+from atoll.train import hardware, holdout, optimiser, previews, sharding, tracking
 from atoll.train import state as states
 from atoll.train.moving import draws_to_device, to_device
 from atoll.train.ranks import Ranks
@@ -53,6 +53,10 @@ class Task:
     """The step after which this training ends; by default the last of its schedule."""
     held_out: Batch | None = None
     """Samples that nobody trains on, on which the loss is measured now and then."""
+    run: Run | None = None
+    """The run that it is a job of, if others may be told what it measures."""
+    preview: previews.Preview | None = None
+    """How to draw from the network, where it is one that can be drawn from."""
 
     @property
     def last(self) -> int:
@@ -92,6 +96,7 @@ class Steps:
         eager = torch.compiler.set_stance("force_eager") if self.compiled else contextlib.nullcontext()
         with eager, self.state.as_averaged():
             yield
+            sharding.release(self.model)  # else the next step would begin with averaged ones
 
     def _compiling_helps(self, batch: Batch) -> bool:
         """Whether steps are to be compiled here; ranks agree on it, none of them takes a step for that."""
@@ -187,13 +192,20 @@ def train(task: Task, device: torch.device) -> states.TrainingState:
             stack.enter_context(threads.limited(product(task.model, rows)))
         metrics = None
         if task.ranks.first:
-            metrics = stack.enter_context(
-                contextlib.closing(Metrics(task.stage.path / "metrics.jsonl", steps.state.step))
-            )
+            path, listener = task.stage.path / "metrics.jsonl", _trackers(task, steps.state.step, stack)
+            metrics = stack.enter_context(contextlib.closing(Metrics(path, steps.state.step, listener)))
         batches = stack.enter_context(contextlib.closing(task.reader.batches(steps.state.step)))
         stopping = stack.enter_context(stop_requests())
         _run(steps, batches, keeper, metrics, stopping)
     return steps.state
+
+
+def _trackers(task: Task, step: int, stack: contextlib.ExitStack) -> tracking.Trackers | None:
+    """Who else is told what is measured, from this step until the stack is closed."""
+    if task.run is None or not task.config.tracking:
+        return None
+    about = tracking.Tracked(task.run, task.name, task.stage)
+    return stack.enter_context(contextlib.closing(tracking.Trackers(about, task.config.tracking, step)))
 
 
 def _run(
@@ -216,6 +228,8 @@ def _run(
         if state.step % config.log_every == 0 or last:
             due = last or state.step // config.holdout_every > window.first // config.holdout_every
             window.log(state.step, metrics, holdout.losses(steps) if due else {})
+        if previews.due(steps):
+            previews.draw(steps)
         if state.step % config.save_every == 0 or last or stop:
             window.check()
             keeper.save(state)

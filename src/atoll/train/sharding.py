@@ -49,6 +49,12 @@ def synchronise(model: nn.Module, last: bool) -> contextlib.AbstractContextManag
     return contextlib.nullcontext()
 
 
+def release(model: nn.Module) -> None:
+    """Let go of whole weights that FSDP2 keeps for a backward pass that will not come."""
+    if hasattr(model, "set_requires_gradient_sync"):
+        cast(Any, model).reshard()
+
+
 def is_spread(value: Tensor | None) -> bool:
     """Whether this is a DTensor, without importing what that is."""
     return hasattr(value, "placements")

@@ -81,7 +81,9 @@ def _task(
         dropout=dropout(run, blueprint),
         stage=stage,
         ranks=ranks,
+        run=run,
         held_out=holdout.read(clusters, reader.shape),
+        preview=jobs.preview_of(blueprint, reader),
     )
     return task, blueprint
 
