@@ -10,6 +10,7 @@ from atoll.cli.options import app
 from atoll.train import jobs
 
 COMMANDS = [
+    "credit",
     "doctor",
     "evaluate",
     "expert",

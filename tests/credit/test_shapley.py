@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atoll.credit import shapley
+from atoll.credit.shapley import Game
 from tests import analytic
 
-Game = tuple[Tensor, Tensor, Tensor, Tensor]
+Parts = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def game(experts: int, seed: int, batch: int = 5) -> Game:
+def game(experts: int, seed: int, batch: int = 5) -> Parts:
     g = torch.Generator().manual_seed(seed)
     weights = torch.rand(batch, experts + 1, generator=g, dtype=torch.float64).softmax(1)[:, :experts]
     velocities = torch.randn(experts, batch, 2, 3, generator=g, dtype=torch.float64)
@@ -47,21 +48,23 @@ def enumerated(experts: int, *parts: Tensor) -> Tensor:
 @pytest.mark.parametrize("experts", [1, 2, 5, 8])
 def test_the_closed_form_is_the_enumeration(experts):
     parts = game(experts, seed=experts)
-    assert torch.allclose(shapley.shapley(*parts), enumerated(experts, *parts), atol=1e-10, rtol=0)
+    assert torch.allclose(shapley.shapley(Game.of(*parts)), enumerated(experts, *parts), atol=1e-10, rtol=0)
 
 
 @given(st.integers(1, 12), st.integers(0, 1000))
 def test_values_sum_to_the_gain_over_the_base(experts, seed):
     parts = game(experts, seed)
-    assert torch.allclose(shapley.shapley(*parts).sum(1), shapley.gain(*parts), atol=1e-10, rtol=0)
+    assert torch.allclose(
+        shapley.shapley(Game.of(*parts)).sum(1), shapley.gain(Game.of(*parts)), atol=1e-10, rtol=0
+    )
 
 
 @given(st.integers(2, 8), st.integers(0, 1000), st.floats(0.05, 0.95))
 def test_an_expert_that_splits_up_gains_nothing(experts, seed, part):
     weights, apart, base, target = game(experts, seed)
-    whole = shapley.shapley(weights, apart, base, target)
+    whole = shapley.shapley(Game.of(weights, apart, base, target))
     split = torch.cat([weights[:, :1] * part, weights[:, :1] * (1 - part), weights[:, 1:]], 1)
-    clones = shapley.shapley(split, torch.cat([apart[:1], apart]), base, target)
+    clones = shapley.shapley(Game.of(split, torch.cat([apart[:1], apart]), base, target))
     assert torch.allclose(clones[:, 0] + clones[:, 1], whole[:, 0], atol=1e-10)
     assert torch.allclose(clones[:, 2:], whole[:, 1:], atol=1e-10)
 
@@ -69,8 +72,8 @@ def test_an_expert_that_splits_up_gains_nothing(experts, seed, part):
 def test_who_says_what_the_base_says_is_worth_nothing():
     weights, apart, base, target = game(4, 0)
     apart[2] = 0
-    assert bool((shapley.shapley(weights, apart, base, target)[:, 2] == 0).all())
-    assert bool((shapley.leave_one_out(weights, apart, base, target)[:, 2] == 0).all())
+    assert bool((shapley.shapley(Game.of(weights, apart, base, target))[:, 2] == 0).all())
+    assert bool((shapley.leave_one_out(Game.of(weights, apart, base, target))[:, 2] == 0).all())
 
 
 def test_leaving_one_out_is_what_the_others_lose():
@@ -79,7 +82,44 @@ def test_leaving_one_out_is_what_the_others_lose():
     for i in everyone:
         others = tuple(j for j in everyone if j != i)
         lost = worth(everyone, *parts) - worth(others, *parts)
-        assert torch.allclose(shapley.leave_one_out(*parts)[:, i], lost, atol=1e-12)
+        assert torch.allclose(shapley.leave_one_out(Game.of(*parts))[:, i], lost, atol=1e-12)
+
+
+def test_left_out_is_the_loss_of_the_others_with_their_weights_renormalised():
+    weights, apart, base, target = game(4, 5)
+    weights = weights / weights.sum(1, keepdim=True)
+    whole = worth((0, 1, 2, 3), weights, apart, base, target)
+    for i in range(4):
+        others = weights.clone()
+        others[:, i] = 0
+        others = others / others.sum(1, keepdim=True)
+        lost = whole - worth(tuple(j for j in range(4) if j != i), others, apart, base, target)
+        assert torch.allclose(shapley.left_out(Game.of(weights, apart, base, target))[:, i], lost)
+
+
+def test_where_nobody_is_left_the_base_answers():
+    parts = game(2, 5)
+    weights = torch.tensor([[1.0, 0.0]], dtype=torch.float64).expand(5, 2)
+    lost = shapley.left_out(Game.of(weights, *parts[1:]))
+    assert torch.allclose(lost[:, 0], shapley.leave_one_out(Game.of(weights, *parts[1:]))[:, 0])
+    assert torch.allclose(lost[:, 1], torch.zeros(5, dtype=torch.float64))
+
+
+def test_the_loss_of_all_is_that_of_their_mixture():
+    parts = game(5, 2)
+    assert torch.allclose(shapley.losses(Game.of(*parts)), -worth((0, 1, 2, 3, 4), *parts))
+
+
+def test_games_of_batches_are_the_game_of_all_and_scaling_is_of_differences():
+    weights, apart, base, target = game(3, 1, batch=6)
+    whole = Game.of(weights, apart, base, target)
+    halves = [Game.of(weights[s], apart[:, s], base[s], target[s]) for s in (slice(0, 2), slice(2, 6))]
+    joined = Game.joined(halves)
+    for name in ("weights", "along", "pairs", "base"):
+        assert torch.allclose(getattr(joined, name), getattr(whole, name))
+    factors = torch.rand(6, 3, dtype=torch.float64)
+    scaled = Game.of(weights, apart * factors.T[:, :, None, None], base, target)
+    assert torch.allclose(shapley.shapley(whole.scaled(factors)), shapley.shapley(scaled))
 
 
 def test_a_copy_makes_its_original_dispensable_but_not_worthless():
@@ -90,19 +130,23 @@ def test_a_copy_makes_its_original_dispensable_but_not_worthless():
     apart = shapley.differences(velocities, base)
     halves = torch.cat([posterior[:, :1] / 2, posterior[:, :1] / 2, posterior[:, 1:]], 1)
     copied = torch.cat([apart[:1], apart])
-    alone = shapley.leave_one_out(posterior, apart, base, target).mean(0)[0]
-    beside = shapley.leave_one_out(halves, copied, base, target).mean(0)[0]
-    values = shapley.shapley(halves, copied, base, target).mean(0)
+    alone = shapley.leave_one_out(Game.of(posterior, apart, base, target)).mean(0)[0]
+    beside = shapley.leave_one_out(Game.of(halves, copied, base, target)).mean(0)[0]
+    values = shapley.shapley(Game.of(halves, copied, base, target)).mean(0)
     assert beside < 0.55 * alone
-    assert values[0] == pytest.approx(float(shapley.shapley(posterior, apart, base, target).mean(0)[0]) / 2)
+    assert values[0] == pytest.approx(
+        float(shapley.shapley(Game.of(posterior, apart, base, target)).mean(0)[0]) / 2
+    )
 
 
 def test_redundancy_and_values_add_up():
     """Σ_j of an expert's row, with twice its part in the base's error, is its value with the sign turned."""
     weights, apart, base, target = game(4, 7)
-    shared = shapley.redundancy(weights, apart).sum(2)
+    shared = shapley.redundancy(Game.of(weights, apart, base, target)).sum(2)
     error = torch.einsum("kbxy,bxy->bk", apart, base - target) / 6
-    assert torch.allclose(-2 * weights * error - shared, shapley.shapley(weights, apart, base, target))
+    assert torch.allclose(
+        -2 * weights * error - shared, shapley.shapley(Game.of(weights, apart, base, target))
+    )
 
 
 def noisy(data: analytic.FiniteData, num: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -126,5 +170,5 @@ def test_exact_experts_are_all_worth_something():
     data = analytic.grouped(4, [5, 5, 5, 5], dims=6, spread=0.3)
     x_t, t, target = noisy(data, 4000)
     apart = shapley.differences(experts_of(data, x_t, t), common(data, x_t, t))
-    values = shapley.shapley(data.posterior(x_t, t), apart, common(data, x_t, t), target).mean(0)
+    values = shapley.shapley(Game.of(data.posterior(x_t, t), apart, common(data, x_t, t), target)).mean(0)
     assert bool((values > 0).all())

@@ -9,8 +9,8 @@ def test_display_credit_is_the_value_with_the_ensemble_as_target():
     apart = torch.randn(3, 5, 2, 2, generator=g, dtype=torch.float64)
     base = torch.randn(5, 2, 2, generator=g, dtype=torch.float64)
     credit = shares.display_credit(weights, apart)
-    whole = shapley.ensemble(weights, apart, base)
-    assert torch.allclose(credit / 4, shapley.shapley(weights, apart, base, whole))
+    whole = base + torch.einsum("bk,kb...->b...", weights, apart)
+    assert torch.allclose(credit / 4, shapley.shapley(shapley.Game.of(weights, apart, base, whole)))
     assert torch.allclose(credit.sum(1), (whole - base).square().flatten(1).sum(1))
 
 

@@ -26,6 +26,7 @@ def colour(k: int) -> object:
 def test_the_record_by_hand():
     found = provenance.record([7], [traced()])
     assert found["times"] == [1.0, 0.5]
+    assert "not what an expert contributed" in found["shows"]
     assert found["samples"] == [
         {
             "index": 7,

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 
 from atoll import errors, threads
-from atoll.cli import about, results, stages  # noqa: F401 - they add their commands to the app
+from atoll.cli import about, credit, results, stages  # noqa: F401 - they add their commands to the app
 from atoll.cli.options import app
 
 

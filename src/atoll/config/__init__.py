@@ -1,6 +1,7 @@
 """What a run is: one frozen, typed tree by section, and how it is read from one TOML file."""
 
 from atoll.config.checks import Facts, check
+from atoll.config.credit import CreditConfig
 from atoll.config.data import ConditionConfig, DataConfig, EncodeConfig, PartitionConfig
 from atoll.config.digest import operational, settings_digest
 from atoll.config.explain import did_you_mean, explain, section_of
@@ -23,6 +24,7 @@ __all__ = [
     "STRATEGIES",
     "STRATEGY",
     "ConditionConfig",
+    "CreditConfig",
     "DataConfig",
     "EncodeConfig",
     "EvaluateConfig",

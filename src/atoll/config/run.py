@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from atoll.config.credit import CreditConfig
 from atoll.config.data import ConditionConfig, DataConfig, EncodeConfig, PartitionConfig
 from atoll.config.launch import LaunchConfig, PlanConfig
 from atoll.config.network import SIZES, NetworkConfig
@@ -32,6 +33,7 @@ class RunConfig(Section):
     student: StudentConfig | None = None
     sample: SampleConfig = SampleConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    credit: CreditConfig = CreditConfig()
     launch: LaunchConfig = LaunchConfig()
     plan: PlanConfig = PlanConfig()
 

@@ -1,50 +1,109 @@
 """What keeps values honest: bounds on what a part may say, copies, and numbers that do not fit together."""
 
+from collections.abc import Collection
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-CLIP = 2.0
+from atoll.credit.shapley import Game
+
+CLIP = 1.5
 """How much farther from the base than usual an expert may go; 1 would cost honest ones."""
 SAME = 0.98
 """Cosine of what two parts say beyond the base above which they are one part."""
 ALARM = 1.3
-"""Ratio of value to leave-one-out above which somebody should look: honest parts have about 0.9."""
+"""How many times the usual ratio of value to leave-one-out means that somebody should look."""
 
 
 def clip(
-    apart: Float[Tensor, "experts batch *sample"],
+    game: Game,
     cluster: Int[Tensor, " batch"],
+    stratum: Int[Tensor, " batch"] | None = None,
     factor: float = CLIP,
-) -> Float[Tensor, "experts batch *sample"]:
-    """Each d_i with ‖d_i‖ at most `factor` times its median over the samples of the expert's own cluster.
+) -> Game:
+    """The game with each ‖d_i‖ at most `factor` times its median over samples of the expert's own cluster.
 
-    Bounds overshooting along what others correct already. An expert whose cluster has no sample here is
-    measured by the median of all experts over theirs.
+    Bounds overshooting along what others correct already. With `stratum` medians are of samples at about the
+    same time, since all experts go farther from the base at some times than at others. An expert whose
+    cluster has no sample there is measured by the median of all experts over theirs.
     """
-    norms = apart.flatten(2).norm(dim=2)  # (experts, batch)
-    own = [norms[k][cluster == k] for k in range(len(apart))]
+    norms = game.pairs.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()  # (batch, experts)
+    strata = torch.zeros_like(cluster) if stratum is None else stratum
+    factors = torch.ones_like(norms)
+    for index in sorted(set(strata.tolist())):
+        rows = strata == index
+        limits = factor * _usual(norms[rows], cluster[rows])
+        factors[rows] = (limits / norms[rows].clamp(min=1e-38)).clamp(max=1.0)
+    return game.scaled(factors)
+
+
+def _usual(norms: Float[Tensor, "batch experts"], cluster: Int[Tensor, " batch"]) -> Tensor:
+    """The median of each expert over its own cluster."""
+    own = [norms[cluster == k, k] for k in range(norms.shape[1])]
     known = [part.median() for part in own if len(part)]
     usual = torch.stack(known).median() if known else norms.median()
-    limits = torch.stack([part.median() if len(part) else usual for part in own]) * factor
-    scale = (limits[:, None] / norms.clamp(min=1e-38)).clamp(max=1.0)
-    return apart * scale.reshape(*scale.shape, *[1] * (apart.ndim - 2))
+    return torch.stack([part.median() if len(part) else usual for part in own])
 
 
-def likeness(apart: Float[Tensor, "experts batch *sample"]) -> Float[Tensor, "experts experts"]:
-    """Cosine of v_i - v_b and v_j - v_b over all samples together, of public noise for instance."""
-    rows = torch.nn.functional.normalize(apart.flatten(1).double(), dim=1)
-    return rows @ rows.T
+def likeness(game: Game) -> Float[Tensor, "experts experts"]:
+    """Cosine of v_i - v_b and v_j - v_b, where the one is at home or where the other is: the larger of both.
+
+    Rows count by the weight of i, then by that of j: elsewhere a copy may say anything without losing credit,
+    to look different. With equal weights, as on public noise, it is the plain cosine over all rows.
+    """
+    weights, pairs = game.weights.double(), game.pairs.double()
+    inner = torch.einsum("bi,bij->ij", weights, pairs)  # of i and j, where i is at home
+    own = inner.diagonal()
+    other = torch.einsum("bi,bjj->ij", weights, pairs)  # of j with itself, where i is at home
+    cosine = inner / (own[:, None] * other).clamp(min=1e-300).sqrt()
+    return torch.maximum(cosine, cosine.T)
 
 
-def copies(apart: Float[Tensor, "experts batch *sample"], same: float = SAME) -> list[tuple[int, int]]:
+def copies(alike: Float[Tensor, "experts experts"], same: float = SAME) -> list[tuple[int, int]]:
     """Pairs of parts that say the same: the later one is refused, or shares the earlier one's weight."""
-    alike = likeness(apart) > same
-    return [(i, j) for j in range(len(alike)) for i in range(j) if bool(alike[i, j])]
+    return [(i, j) for j in range(len(alike)) for i in range(j) if float(alike[i, j]) > same]
+
+
+def registered(
+    posterior: Float[Tensor, "batch clusters"], owner: Int[Tensor, " parts"], refused: Collection[int] = ()
+) -> Float[Tensor, "batch parts"]:
+    """Weights of parts by the clusters that they were registered for: those of one cluster share its weight.
+
+    `owner` is the cluster of each part. Whoever comes twice, as a clone, a copy or under another name, has no
+    more weight than once; a part that is refused, as a copy is, has none.
+    """
+    there = torch.tensor([part not in refused for part in range(len(owner))], device=posterior.device)
+    counts = torch.bincount(owner[there], minlength=posterior.shape[1]).clamp(min=1)
+    return posterior[:, owner] * there / counts[owner]
+
+
+def at_home(
+    rows: Float[Tensor, "batch parts"], cluster: Int[Tensor, " batch"], owner: Int[Tensor, " parts"]
+) -> Float[Tensor, "batch parts"]:
+    """Values of samples of the cluster for which a part was registered, and zero for all others.
+
+    What a part is paid for: overshooting pays most where others are at home, and is not paid for there.
+    """
+    return torch.where(cluster[:, None] == owner, rows, 0.0)
+
+
+def ratios(
+    values: Float[Tensor, " experts"], without: Float[Tensor, " experts"]
+) -> Float[Tensor, " experts"]:
+    """Value over what would be missed, as a multiple of the median part's; 0 where there is no value.
+
+    A multiple, since honest parts are the more redundant the less the base knows: about 1 against a network
+    on all data, 1.5 against two moments. Without anything to be missed for it is infinite. Caveat:
+    for somebody to look and not to punish by: whoever overshoots makes others look dispensable.
+    """
+    each = torch.where(values > 0, values / without.clamp(min=0), 0.0)
+    usual = each[values > 0].median() if bool((values > 0).any()) else torch.ones(())
+    return each / usual.clamp(min=1e-38).clamp(max=1e30)
 
 
 def alarms(
     values: Float[Tensor, " experts"], without: Float[Tensor, " experts"], ratio: float = ALARM
 ) -> Bool[Tensor, " experts"]:
     """Whether a part is paid for more than it would be missed for: clones and overshooting."""
-    return (values > 0) & (values > ratio * without.clamp(min=0))
+    return ratios(values, without) > ratio

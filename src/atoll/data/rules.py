@@ -79,6 +79,10 @@ class FeatureRule:
             return kmeans.normalise(features)
         return kmeans.normalise(np.asarray(features, np.float32) @ projection[:-1] + projection[-1])
 
+    def points(self, features: NDArray[Any]) -> Rows:
+        """Features as points in which near is alike: those that centres are among."""
+        return self.project(features, self._projection)
+
     @classmethod
     def fit(
         cls,

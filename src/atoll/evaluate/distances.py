@@ -45,7 +45,10 @@ class Frechet:
 
     def __call__(self, features: Tensor) -> float:
         """The distance of rows of features."""
-        mean, covariance = moments(features)
+        return self.of_moments(*moments(features))
+
+    def of_moments(self, mean: Tensor, covariance: Tensor) -> float:
+        """The distance of features with this mean and covariance."""
         cross = torch.linalg.eigvalsh(self._root @ covariance @ self._root).clamp(min=0).sqrt().sum()
         away = (mean - self.mean).square().sum()
         return float(away + covariance.trace() + self.covariance.trace() - 2 * cross)

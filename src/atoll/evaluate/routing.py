@@ -53,7 +53,8 @@ def _drawn(run: Run, num: int) -> Batch:
         return next(batches)
 
 
-def _told(ensemble: Ensemble, batch: Batch) -> Condition:
+def told(ensemble: Ensemble, batch: Batch) -> Condition:
+    """What experts are told of real samples: their class, their caption, or nothing."""
     if ensemble.kind == "class" and batch.label is not None:
         return torch.where(batch.label < 0, ensemble.classes, batch.label)
     if ensemble.kind == "text" and batch.text is not None:
@@ -65,7 +66,7 @@ def _at(
     ensemble: Ensemble, batch: Batch, noise: Tensor, t: float, experts: bool, resamples: int = 0
 ) -> dict[str, Any]:
     """One time: rows of all samples are gathered part by part, then summed up."""
-    conditions = _told(ensemble, batch)
+    conditions = told(ensemble, batch)
     posteriors, errors, apart = [], [], []
     for start in range(0, len(noise), ROWS):
         some = slice(start, start + ROWS)

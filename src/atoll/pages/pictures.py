@@ -8,4 +8,9 @@ def embedded(path: Path) -> str | None:
     """A picture as a data address; None where there is none, as for samples that are not pictures."""
     if not path.is_file():
         return None
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+    return address(path.read_bytes())
+
+
+def address(png: bytes) -> str:
+    """The bytes of a picture as a data address."""
+    return "data:image/png;base64," + base64.b64encode(png).decode()

@@ -10,10 +10,11 @@ from atoll import doctor
 from atoll.config import RunConfig
 from atoll.data.summary import sentences
 from atoll.evaluate import routing
+from atoll.evaluate.evaluation import networks
 from atoll.pages import growing, held_out, measured
 from atoll.pages.drawing import drawn
 from atoll.pages.pictures import embedded
-from atoll.runs import RECIPE, Run, Stage, read_lines, read_stamped, replacing
+from atoll.runs import CREDIT, RECIPE, Run, Stage, read_lines, read_stamped, replacing
 from atoll.runs.records import DataContents, PartitionContents
 from atoll.sampling.opening import open_run_model
 from atoll.sampling.provenance import PALETTE
@@ -56,6 +57,7 @@ def write_report(run: Run, samples: Path) -> Path:
             }
             for index in range(clusters)
         ],
+        worth=_worth(run),
         curves=_loss_curves(run),
         held_out=held_out.table(run),
         growing=growing.rows(run),
@@ -75,6 +77,13 @@ def write_report(run: Run, samples: Path) -> Path:
     with replacing(path) as beside:
         beside.write_text(page, encoding="utf-8")
     return path
+
+
+def _worth(run: Run) -> list[dict[str, Any]]:
+    """The parts' values, if `atoll credit` valued these networks."""
+    path = run.path / CREDIT
+    record = read_stamped(path) if path.is_file() else {}
+    return list(record["parts"]) if record.get("networks") == networks(run) else []
 
 
 def template(name: str) -> jinja2.Template:

@@ -12,11 +12,12 @@ from atoll.runs.files import (
 )
 from atoll.runs.metrics import Metrics, Tail
 from atoll.runs.parsing import read_stamped, stamped, unstamped
-from atoll.runs.run import EVALUATION, RECIPE, RESOLVED, Run, runs_folder
+from atoll.runs.run import CREDIT, EVALUATION, RECIPE, RESOLVED, Run, runs_folder
 from atoll.runs.signals import stop_requests
 from atoll.runs.stage import DONE, STARTED, Stage
 
 __all__ = [
+    "CREDIT",
     "DONE",
     "EVALUATION",
     "RECIPE",

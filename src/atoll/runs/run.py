@@ -31,6 +31,8 @@ RECIPE, RESOLVED = "run.toml", "resolved.json"
 """What a run says of itself: the recipe as it was written, and all that it means."""
 EVALUATION = "evaluation/evaluation.json"
 """What `atoll evaluate` found, in a run's folder."""
+CREDIT = "credit/credit.json"
+"""What `atoll credit` found, there too."""
 
 
 class Run:
@@ -94,8 +96,8 @@ class Run:
     def changed(self, overrides: Iterable[str]) -> "Run":
         """The same folder, asked for other samples or numbers; nothing is written down."""
         changes = assignments(overrides)
-        for key in changes.keys() - {"evaluate", "sample"}:
-            raise ConfigError(f"--set {key}: this command has use for [evaluate] or [sample] alone")
+        for key in changes.keys() - {"evaluate", "sample", "credit"}:
+            raise ConfigError(f"--set {key}: this command has use for [evaluate], [sample] or [credit] alone")
         tree = merged(self.config.model_dump(mode="json"), changes)
         return type(self)(self.path, validate(tree, "--set"))
 

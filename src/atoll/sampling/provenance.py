@@ -14,6 +14,10 @@ PALETTE = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#e
 """One colour per expert, told apart by people who see colours differently (Tol's bright set)."""
 
 FILE, PICTURE = "provenance.json", "provenance.png"
+SHOWS = (
+    "weights of the experts along each sample's way: where it came from, not what an expert contributed; "
+    "`atoll credit` tells that"
+)
 ROW, GAP, LINE = 56, 6, 10
 """Height of a sample in the picture, the space around it, and the height of the line of disagreement."""
 WAY = 480
@@ -43,6 +47,7 @@ def _numbers(values: torch.Tensor) -> NDArray[np.float32]:
 def record(indices: Sequence[int], traced: Sequence[Provenance]) -> dict[str, Any]:
     """All of it as JSON, each sample with its number; every row of weights sums to one."""
     return {
+        "shows": SHOWS,
         "times": list(traced[0].times),
         "samples": [
             {

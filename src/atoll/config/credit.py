@@ -1,0 +1,31 @@
+"""How parts of a finished run are valued and samples are traced to them: [credit]."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from atoll.config.digest import OPERATIONAL
+from atoll.config.section import Section
+
+
+class CreditConfig(Section):
+    """What `atoll credit` measures."""
+
+    num: int = Field(2000, ge=32)
+    """Noisy held-out samples on which experts are asked; the error of a value falls with its root."""
+    bins: int = Field(8, ge=1)
+    """Parts of the time, equally likely in training, by which values are told and times are drawn."""
+    seed: int | None = Field(None, ge=0)
+    """Of held-out samples, times and noises; the run's by default. Publish its commitment beforehand."""
+    epoch: int = Field(0, ge=0)
+    """Another epoch takes other held-out samples, times and noises."""
+    clip: float = Field(1.5, gt=0)
+    """How much farther from the base than usual an expert may go before what is beyond is not paid."""
+    pool: float = Field(100.0, ge=0)
+    """What an epoch pays in all, where a key is given to sign the payments with."""
+    levels: int = Field(32, ge=2)
+    """Noise levels at which a finished sample is looked at, to tell how likely it is under each expert."""
+    nearest: int = Field(3, ge=0)
+    """Nearest training samples of each part that are named for a sample."""
+    batch: Annotated[int, OPERATIONAL] = Field(128, ge=1)
+    """Samples per forward pass."""

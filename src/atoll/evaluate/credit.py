@@ -1,0 +1,125 @@
+"""Who made it and what it is worth: the parts of a finished run valued, and samples traced to them."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from atoll.evaluate import evaluation, given, ground, held_out, neighbours, values, worth
+from atoll.evaluate.held_out import Held
+from atoll.models import checkpoint, costs
+from atoll.runs import CREDIT, Run, Stage, digest, stamped, write_json
+from atoll.sampling import makers
+from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.opening import open_run_model
+
+Report = Callable[[str, int, int], None]
+"""Takes what is counted, how many are done, and of how many."""
+
+EXACT = "float32"
+"""Values are small differences of velocities: half precision would drown them."""
+
+
+def value(run: Run, progress: Report | None = None) -> dict[str, Any]:
+    """The parts of a run valued on held-out samples; writes `credit/credit.json`."""
+    ensemble = _ensemble(run)
+    held = held_out.samples(run)
+    base = ground.ground(run, ensemble.device, held.batch.x_0)
+    count = None if progress is None else partial(progress, "noisy samples")
+    played = worth.play(run, ensemble, base, held.batch, count)
+    seed = held_out.seed_of(run)
+    record = {
+        "run": run.config.name,
+        "epoch": run.config.credit.epoch,
+        "seed": seed,
+        "commitment": held_out.commitment(seed),
+        "held_out": _held(held, len(played.plan.points)),
+        "rows": len(played.plan.t),
+        "base": base.name,
+        "networks": evaluation.networks(run),
+        "cost": cost(run, ensemble, base.network),
+        **values.record(run, played),
+    }
+    write_json(run.path / CREDIT, stamped(record))
+    return record
+
+
+def _ensemble(run: Run) -> Ensemble:
+    return open_run_model(run, precision=EXACT, model="ensemble", experts=None).ensemble
+
+
+def _held(held: Held, used: int) -> dict[str, Any]:
+    """Which samples values stand on: how many, and a digest of them all."""
+    numbers = digest(held.batch.x_0.double().flatten(1).sum(1).tolist())
+    return {"samples": len(held.batch.x_0), "used": used, "unseen": held.held_out, "digest": numbers}
+
+
+def cost(run: Run, ensemble: Ensemble, base: bool) -> dict[str, float]:
+    """What valuing costs, in FLOPs and as a share of the training of one expert, the dearest."""
+    clusters, rows = run.config.partition.clusters, run.config.credit.num
+    forward = [_forward(run.expert(index)) for index in range(clusters)]
+    trained = [
+        3 * flops * run.config.expert_for(index).steps * run.config.expert_for(index).batch
+        for index, flops in enumerate(forward)
+    ]
+    router = _forward(run.router) if ensemble.router is not None else 0.0
+    flops = rows * (sum(forward) + router + (forward[0] if base else 0.0))
+    return {"flops": flops, "of_one_training": flops / max(trained)}
+
+
+def _forward(stage: Stage) -> float:
+    """FLOPs of one sample through a network."""
+    blueprint = checkpoint.read_blueprint(stage.path / checkpoint.CONFIG)
+    clusters = blueprint.clusters if blueprint.role == "router" else 0
+    kind, shape = blueprint.condition, tuple(blueprint.shape)
+    return costs.forward_flops(
+        costs.Network(blueprint.network, shape, kind, blueprint.classes, blueprint.text, clusters=clusters)
+    )
+
+
+def trace(run: Run, x_0: Tensor, progress: Report | None = None) -> list[dict[str, Any]]:
+    """Of each sample: how likely it is under each part, whom the router would ask, its nearest by part."""
+    config = run.config.credit
+    made = makers.makers(
+        _ensemble(run),
+        x_0,
+        levels=config.levels,
+        batch=config.batch,
+        seed=held_out.seed_of(run),
+        progress=None if progress is None else partial(progress, "noise levels"),
+    )
+    near = neighbours.nearest(run, x_0, config.nearest)
+    return [
+        {
+            **made.facts(row),
+            "nearest": None if near is None else [[one.facts() for one in part] for part in near[row]],
+            "sentence": makers.SENTENCE,
+        }
+        for row in range(len(x_0))
+    ]
+
+
+def trace_file(run: Run, path: Path, progress: Report | None = None) -> dict[str, Any]:
+    """A picture or array from a file traced to parts, beside what it says of itself."""
+    x_0 = given.read(run, path)
+    return {"file": path.name, "claims": given.claims(path), **trace(run, x_0, progress)[0]}
+
+
+def table(traced: dict[str, Any]) -> str:
+    """A traced sample for a person."""
+    lines = [f"{'part':>12}{'likelihood':>12}{'bits worse':>12}{'routed':>12}  nearest training sample"]
+    for k, probability in enumerate(traced["posterior"]):
+        routed = sum(at[k] for at in traced["weights"]) / len(traced["weights"])
+        cells = (
+            f"{100 * probability:.1f} %",
+            f"{traced['bits_per_value_worse'][k]:.4f}",
+            f"{100 * routed:.1f} %",
+        )
+        near = traced["nearest"][k] if traced["nearest"] else []
+        name = f"{near[0]['id'][:12]} at {near[0]['distance']:.3f}" if near else ""
+        lines.append(f"{f'expert {k}':>12}" + "".join(f"{cell:>12}" for cell in cells) + f"  {name}")
+    claims = ", ".join(f"{key} {text}" for key, text in traced["claims"].items())
+    lines += [f"it says of itself: {claims}"] if claims else []
+    return "\n".join([*lines, traced["sentence"]])

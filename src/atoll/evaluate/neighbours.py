@@ -1,0 +1,106 @@
+"""The nearest training samples of each part, in the features by which samples were clustered."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atoll.data import rules
+from atoll.data.features import open_features, to_rest
+from atoll.data.partition import read_assignment
+from atoll.data.parts import Parts
+from atoll.data.store import fixed_bytes
+from atoll.data.values import standardise
+from atoll.errors import DataError
+from atoll.evaluate.distances import in_parts
+from atoll.evaluate.reference import as_seen
+from atoll.runs import Run
+
+BATCH = 500
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """One training sample, by its id."""
+
+    id: str
+    distance: float
+
+    def facts(self) -> dict[str, str | float]:
+        """As JSON: ids alone, since not everybody who may know who made a sample may see the data."""
+        return {"id": self.id, "distance": round(self.distance, 6)}
+
+
+def nearest(run: Run, x_0: Tensor, count: int) -> list[list[list[Neighbour]]] | None:
+    """Of each sample, of each part: the nearest training samples, nearest first.
+
+    None where the data are not at hand, or were not clustered by features. Nearest in features is not where
+    a sample comes from: see the sentence of `makers`.
+    """
+    rule = _rule(run)
+    if not count or rule is None or not run.data.here:
+        return None
+    parts, clusters = Parts(run.data), run.config.partition.clusters
+    rows = torch.from_numpy(rule.points(_features(run, x_0)))
+    best: list[list[list[Neighbour]]] = [[[] for _ in range(clusters)] for _ in range(len(x_0))]
+    for name in parts.names:
+        cluster = torch.from_numpy(
+            read_assignment(run.partition, name)["cluster"].fill_null(-1).to_numpy().copy()
+        )
+        features = torch.from_numpy(rule.points(parts.features(name)))
+        ids = parts.ids(name)
+        for k in range(clusters):
+            own = (cluster == k).nonzero()[:, 0]
+            if not len(own):
+                continue
+            values, order = torch.cdist(rows, features[own]).topk(min(count, len(own)), largest=False)
+            for sample in range(len(x_0)):
+                pairs = zip(values[sample].tolist(), own[order[sample]].tolist(), strict=True)
+                new = [Neighbour(bytes(ids[row]).hex(), far) for far, row in pairs]
+                best[sample][k] = sorted([*best[sample][k], *new], key=lambda one: one.distance)[:count]
+    return best
+
+
+def _rule(run: Run) -> rules.FeatureRule | None:
+    """The rule by which samples were clustered, if others than training samples can be told by it."""
+    try:
+        rule = rules.load_rule(run.partition)
+    except DataError:
+        return None
+    return rule if isinstance(rule, rules.FeatureRule) else None
+
+
+def _features(run: Run, x_0: Tensor) -> NDArray[Any]:
+    """Features of samples as networks make them."""
+    contents = run.partition.contents
+    see, rows = open_features(run.config.encode, contents.kind), []
+    for part in in_parts(x_0, BATCH):
+        values = as_seen(part, contents).cpu()
+        rows.append(to_rest(see(values), values))
+    return np.concatenate(rows)
+
+
+def by_id(run: Run, ids: Sequence[str]) -> dict[str, Tensor]:
+    """Training samples by id as networks see them, (1, channels, *grid); nothing where they are not here."""
+    if not ids or not run.data.here:
+        return {}
+    parts, known = Parts(run.data), {}
+    wanted = {bytes.fromhex(name): name for name in ids}
+    for file in parts.names:
+        for row, raw in enumerate(parts.ids(file)):
+            name = wanted.get(bytes(raw))
+            if name is not None and name not in known:
+                known[name] = _values(parts, file, row)
+    return known
+
+
+def _values(parts: Parts, file: str, row: int) -> Tensor:
+    group, within = divmod(row, parts.contents.group)
+    column = parts.read_group(file, group)["sample"]
+    stored = np.concatenate([fixed_bytes(chunk) for chunk in column.chunks])[within : within + 1]
+    values = stored.view(np.dtype(parts.contents.dtype)).reshape(1, *parts.contents.shape)
+    return standardise(torch.from_numpy(values.copy()), parts.contents)

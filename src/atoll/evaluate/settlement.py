@@ -1,0 +1,56 @@
+"""What an epoch pays the parts of a run, as a signed file that goes on from the one before."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from atoll.credit import payment, signature
+from atoll.credit.payment import Account
+from atoll.errors import CorruptError
+from atoll.evaluate.intervals import NORMAL
+from atoll.runs import CREDIT, Run, read_json, write_json
+
+
+def settle(run: Run, record: Mapping[str, Any], key: Path) -> Path:
+    """Pay the epoch of a record by its audited values, and write that down, signed."""
+    epoch, folder = run.config.credit.epoch, (run.path / CREDIT).parent
+    public = signature.public_key(key)
+    before = _accounts(epoch_file(folder, epoch - 1), public)
+    values = {part["part"]: _value(part["audited"]) for part in record["parts"]}
+    paid = payment.settle(run.config.credit.pool, values, dict.fromkeys(values, 1.0), before)
+    document = {
+        "run": run.config.name,
+        "epoch": epoch,
+        "pool": run.config.credit.pool,
+        "commitment": record["commitment"],
+        "held_out": record["held_out"],
+        "networks": record["networks"],
+        "values": {name: {"value": value, "error": error} for name, (value, error) in values.items()},
+        "pay": dict(paid.pay),
+        "accounts": {name: asdict(account) for name, account in paid.accounts.items()},
+    }
+    path = epoch_file(folder, epoch)
+    write_json(path, signature.signed(document, key))
+    return path
+
+
+def epoch_file(folder: Path, epoch: int) -> Path:
+    """The file of an epoch's payments."""
+    return folder / f"epoch-{epoch:05d}.json"
+
+
+def _value(audited: Mapping[str, float]) -> tuple[float, float]:
+    """A value and its standard error, off its interval."""
+    return audited["value"], (audited["high"] - audited["low"]) / (2 * NORMAL)
+
+
+def _accounts(path: Path, public: str) -> dict[str, Account]:
+    """The accounts after the epoch before, if there was one and its file is what was signed."""
+    if not path.is_file():
+        return {}
+    document = signature.verified(read_json(path), public, str(path))
+    try:
+        return {name: Account(**account) for name, account in document["accounts"].items()}
+    except (KeyError, TypeError, AttributeError):
+        raise CorruptError(f"{path} holds no accounts; restore it, or move it away") from None

@@ -1,0 +1,154 @@
+"""What a game says of parts: values with intervals, by time, class and cluster, and what does not fit."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atoll.credit import defence, shapley
+from atoll.credit.estimate import Estimate, estimate, shares
+from atoll.credit.shapley import Game
+from atoll.evaluate import held_out
+from atoll.evaluate.intervals import NORMAL, Measured
+from atoll.evaluate.worth import Played
+from atoll.runs import Run
+
+Of = Callable[[Game], Tensor]
+"""Rows of a game, one number for each part."""
+
+
+def record(run: Run, played: Played) -> dict[str, Any]:
+    """Everything as JSON; values are in units of the training loss."""
+    clipped = defence.clip(played.game, played.cluster, played.plan.stratum, run.config.credit.clip)
+    return {
+        "loss": _losses(played),
+        "parts": parts(run, played, clipped),
+        "times": _by_time(run, played),
+        "clusters": _by(played, played.cluster, [str(k) for k in range(run.config.partition.clusters)]),
+        "classes": _classes(run, played),
+        "redundancy": shapley.redundancy(played.game).mean(0).tolist(),
+        "likeness": (alike := defence.likeness(played.game)).tolist(),
+        "copies": defence.copies(alike),
+    }
+
+
+def measured(played: Played, rows: Tensor, chosen: Tensor | None = None) -> Estimate:
+    """Means of rows, or of the chosen ones, with errors that know which of them are of one sample.
+
+    Rows are strata of time where each is of its own sample. A sample that is looked at several times counts
+    once, with the mean of its rows: they are no independent witnesses.
+    """
+    plan = played.plan
+    sample, stratum = (
+        (plan.sample, plan.stratum) if chosen is None else (plan.sample[chosen], plan.stratum[chosen])
+    )
+    rows = rows if chosen is None else rows[chosen]
+    which, back = torch.unique(sample, return_inverse=True)
+    if len(which) == len(sample):
+        return estimate(rows, stratum)
+    counts = torch.bincount(back).double()
+    sums = torch.zeros(len(which), *rows.shape[1:], dtype=torch.float64).index_add_(0, back, rows.double())
+    # Weighted by how often each sample comes, so that the mean is that of all rows.
+    scaled = sums * (len(which) / counts.sum())
+    return estimate(scaled)
+
+
+def facts(value: float, error: float, num: int) -> dict[str, Any]:
+    """A number with the interval that holds it 95 times in 100."""
+    return Measured(value, value - NORMAL * error, value + NORMAL * error, num).facts()
+
+
+def _column(one: Estimate, num: int) -> list[dict[str, Any]]:
+    return [facts(v, e, num) for v, e in zip(one.mean.tolist(), one.error.tolist(), strict=True)]
+
+
+def _losses(played: Played) -> dict[str, Any]:
+    """What base and ensemble lose, and what all experts are worth together."""
+    game, num = played.game, len(played.game.base)
+    rows = torch.stack([game.base, shapley.losses(game), shapley.gain(game)], 1)
+    return dict(zip(("base", "ensemble", "gain"), _column(measured(played, rows), num), strict=True))
+
+
+def parts(run: Run, played: Played, clipped: Game) -> list[dict[str, Any]]:
+    """Every part: its value, its share of the gain, what would be lost without it, and whether to look."""
+    game, num, sizes = played.game, len(played.game.base), run.partition.contents.sizes
+    values, owner = measured(played, shapley.shapley(game)), torch.arange(game.weights.shape[1])
+    columns = {
+        "value": values,
+        "audited": measured(played, defence.at_home(shapley.shapley(clipped), played.cluster, owner)),
+        "missed": measured(played, shapley.leave_one_out(game)),
+        "left_out": measured(played, shapley.left_out(game)),
+        "routed": measured(played, game.weights),
+    }
+    alarms = defence.alarms(values.mean, columns["missed"].mean).tolist()
+    whole = float(values.mean.sum())
+    return [
+        {
+            "part": f"expert {k}",
+            "samples": sizes[k],
+            "share": float(shares(values)[k]),
+            "per_cent": 100 * float(values.mean[k]) / whole if whole > 0 else None,
+            **{name: _column(column, num)[k] for name, column in columns.items()},
+            "ratio": _ratio(float(values.mean[k]), float(columns["missed"].mean[k])),
+            "look": alarms[k],
+        }
+        for k in range(len(sizes))
+    ]
+
+
+def _ratio(value: float, missed: float) -> float | None:
+    """Value over what would be missed: about 0.9 of an honest part."""
+    return value / missed if missed > 0 and math.isfinite(value / missed) else None
+
+
+def _by_time(run: Run, played: Played) -> list[dict[str, Any]]:
+    ends = held_out.edges(run)
+    rows = _by(played, played.plan.stratum, [str(index) for index in range(len(ends) - 1)])
+    return [{"from": ends[int(row["group"])], "to": ends[int(row["group"]) + 1], **row} for row in rows]
+
+
+def _classes(run: Run, played: Played) -> list[dict[str, Any]]:
+    names = run.partition.contents.class_names
+    return [] if played.label is None or not names else _by(played, played.label, names)
+
+
+def _by(played: Played, group: Tensor, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The values of all parts among the rows of each group, and what the group adds to them.
+
+    `values` are means within the group; those of all rows are their mean, weighted by the groups' rows.
+    """
+    rows, table = shapley.shapley(played.game), []
+    for index, name in enumerate(names):
+        chosen = (group == index).nonzero()[:, 0]
+        if len(chosen) > 1:
+            one = measured(played, rows, chosen)
+            table.append({"group": name, "rows": len(chosen), "values": _column(one, len(chosen))})
+    return table
+
+
+def table(record: dict[str, Any]) -> str:
+    """The record for a person."""
+    head = ("part", "samples", "value", "± 95 %", "per cent", "missed", "left out", "routed")
+    lines = ["".join(f"{name:>12}" for name in head)]
+    for part in record["parts"]:
+        value = part["value"]
+        cells = [
+            part["part"],
+            f"{part['samples']:,}",
+            f"{value['value']:.3g}",
+            f"{(value['high'] - value['low']) / 2:.2g}",
+            "" if part["per_cent"] is None else f"{part['per_cent']:.1f} %",
+            f"{part['missed']['value']:.3g}",
+            f"{part['left_out']['value']:.3g}",
+            f"{100 * part['routed']['value']:.1f} %",
+        ]
+        lines.append("".join(f"{cell:>12}" for cell in cells) + ("   look at it" if part["look"] else ""))
+    loss = record["loss"]
+    lines.append(
+        f"together {loss['gain']['value']:.3g} ({loss['gain']['low']:.3g} to {loss['gain']['high']:.3g}) "
+        f"of the base's loss {loss['base']['value']:.4g}; base: {record['base']}"
+    )
+    lines += [f"experts {i} and {j} say the same: one may be a copy" for i, j in record["copies"]]
+    return "\n".join(lines)

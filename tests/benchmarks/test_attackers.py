@@ -1,0 +1,71 @@
+"""Attacks on exact experts: each does what it says, and is worth what was derived for it."""
+
+import pytest
+import torch
+from benchmarks.studies import attackers
+
+from atoll.credit import defence, shapley
+from atoll.credit.shapley import Game
+from tests.analytic import GaussianMixture, mixture_of
+
+WHO, VICTIM = 1, 2
+
+
+def game_of(data: GaussianMixture, num: int = 6000) -> tuple[Game, torch.Tensor]:
+    """Experts that know their clusters, against a base that knows two moments of all."""
+    x_0, cluster = data.draw(num, seed=4)
+    g = torch.Generator().manual_seed(5)
+    noise = torch.randn(x_0.shape, generator=g, dtype=torch.float64)
+    t = 0.05 + 0.9 * torch.rand(num, generator=g, dtype=torch.float64)
+    x_t = (1 - t)[:, None] * x_0 + t[:, None] * noise
+    v = torch.stack([data.velocity(x_t, t, k) for k in range(data.clusters)])
+    base = (x_t - (1 - t)[:, None] * x_0.mean(0)) * (t - (1 - t))[:, None] / ((1 - t) ** 2 + t**2)[:, None]
+    base = base - x_0.mean(0)
+    weights = data.posterior(x_t, 1 - t, t)
+    return Game.of(weights, v - base, base, noise - x_0), cluster
+
+
+@pytest.fixture(scope="module")
+def played():
+    return game_of(mixture_of(5, 2, dims=8, width=0.3))
+
+
+def test_without_it_copying_pays(played):
+    game, _ = played
+    cheating = attackers.copy(game, WHO, VICTIM)
+    gained = attackers.revenue(attackers.pay(cheating.game), WHO, 5) / float(attackers.pay(game)[WHO])
+    assert gained > 1.15
+    assert torch.allclose(cheating.game.weights.sum(1), torch.ones(len(game.base)).double())
+
+
+def test_without_it_overshooting_pays_and_harms(played):
+    game, _ = played
+    greedy = attackers.overshoot(game, WHO, VICTIM).game
+    gained = shapley.shapley(greedy).mean(0)[WHO] - shapley.shapley(game).mean(0)[WHO]
+    others = game.weighed(game.weights * (torch.arange(5) != WHO))
+    most = shapley.redundancy(others).sum((1, 2)).mean() / 4
+    assert 0 < float(gained) <= float(most) * 1.05, "E‖z‖²/4 at most, by an attacker who knows it all"
+    assert float(shapley.losses(greedy).mean()) > float(shapley.losses(game).mean())
+
+
+def test_attacks_are_what_they_say(played):
+    game, _ = played
+    values = shapley.shapley(game).mean(0)
+    assert float(shapley.shapley(attackers.freeloader(game, WHO, 0).game).mean(0)[WHO]) == 0.0
+    louder = shapley.shapley(attackers.exaggeration(game, WHO, 0).game).mean(0)
+    assert float(louder[WHO]) < float(values[WHO])
+    swapped = attackers.wrong_cluster(game, WHO, VICTIM).game
+    assert torch.equal(swapped.along[:, WHO], game.along[:, VICTIM])
+    noisy = shapley.shapley(attackers.noise(game, WHO, 0).game).mean(0)
+    assert float(noisy[WHO]) < float(values[WHO])
+    others = [k for k in range(5) if k != WHO]
+    assert torch.allclose(noisy[others], values[others])
+    spoilt = attackers.garbage_outside(game, WHO, 0).game
+    assert float(shapley.shapley(spoilt).mean(0)[WHO]) < float(values[WHO])
+
+
+def test_a_copy_is_seen_by_what_it_says(played):
+    game, _ = played
+    cheating = attackers.copy(game, WHO, VICTIM)
+    assert defence.copies(defence.likeness(cheating.game)) == [(VICTIM, 5)]
+    assert defence.copies(defence.likeness(game)) == []

@@ -1,0 +1,97 @@
+"""A tiny run valued and samples traced to its parts, from end to end."""
+
+import json
+
+import pytest
+import torch
+
+from atoll.evaluate import credit, held_out, neighbours
+from atoll.models import costs
+from atoll.runs import CREDIT, Run, read_stamped
+from atoll.sampling import gallery, sample
+from atoll.sampling.makers import SENTENCE
+
+QUICK = ["credit.num=96", "credit.bins=4", "credit.levels=4", "credit.nearest=1"]
+
+
+@pytest.fixture
+def record(finished):
+    return credit.value(finished.changed(QUICK))
+
+
+def test_the_record_says_on_what_it_stands(finished, record):
+    assert record == json.loads(json.dumps(record))
+    assert (record["run"], record["epoch"], record["rows"]) == ("tiny", 0, 96)
+    assert record["commitment"] == held_out.commitment(0)
+    assert record["held_out"]["unseen"] is False
+    assert record["held_out"]["used"] == 96
+    assert record["base"] == "mean and spread of the held-out samples"
+    assert len(record["parts"]) == 3
+    kept = read_stamped(finished.path / CREDIT)
+    assert {key: kept[key] for key in record} == record
+
+
+def test_the_same_question_has_the_same_answer_and_another_epoch_another(finished, record):
+    again = credit.value(finished.changed([*QUICK, "credit.batch=17"]))
+    values = [part["value"]["value"] for part in record["parts"]]
+    assert [part["value"]["value"] for part in again["parts"]] == pytest.approx(values, rel=1e-3, abs=1e-6)
+    later = credit.value(finished.changed([*QUICK, "credit.epoch=1"]))
+    assert [part["value"]["value"] for part in later["parts"]] != pytest.approx(values, rel=1e-3)
+
+
+def test_cost_is_counted_by_the_networks_sizes(finished, record):
+    config = finished.config
+    shape = finished.partition.contents.shape
+    expert = costs.forward_flops(costs.Network(config.expert, shape))
+    router = costs.forward_flops(costs.Network(config.router, shape, clusters=3))
+    assert record["cost"]["flops"] == pytest.approx(96 * (3 * expert + router))
+    trained = 3 * expert * config.expert.steps * config.expert.batch
+    assert record["cost"]["of_one_training"] == pytest.approx(record["cost"]["flops"] / trained)
+    twice = credit.value(finished.changed([*QUICK, "credit.num=192"]))
+    assert twice["cost"]["flops"] == pytest.approx(2 * record["cost"]["flops"])
+
+
+def test_samples_are_traced_one_by_one(finished):
+    run = finished.changed(QUICK)
+    x_0 = torch.zeros(2, 1, 28, 28)
+    traced = credit.trace(run, x_0)
+    assert len(traced) == 2
+    for one in traced:
+        assert len(one["posterior"]) == 3
+        assert one["expert"] == max(range(3), key=lambda k: one["posterior"][k])
+        assert [len(part) for part in one["nearest"]] == [1, 1, 1]
+        assert one["sentence"] == SENTENCE
+
+
+def test_a_picture_is_traced_beside_what_it_says_of_itself(finished, tmp_path):
+    run, out = finished.changed(QUICK), tmp_path / "out"
+    sample.sample(finished, out, own=True, num=1)
+    path = out / gallery.picture_name(0)
+    traced = credit.trace_file(run, path)
+    assert traced["claims"]["seed"] == "0"
+    text = credit.table(traced)
+    assert "it says of itself: seed 0, index 0" in text
+    assert SENTENCE in text
+    assert traced["nearest"][2][0]["id"][:12] in text
+    assert len(text.splitlines()) == 1 + 3 + 2
+
+
+def test_where_the_data_are_not_at_hand_the_rest_is_told(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr(neighbours, "nearest", lambda *asked: None)
+    traced = credit.trace(finished.changed(QUICK), torch.zeros(1, 1, 28, 28))[0]
+    assert traced["nearest"] is None
+    assert "expert 1" in credit.table({**traced, "claims": {}})
+
+
+def test_progress_is_told(finished):
+    told: list[tuple[str, int, int]] = []
+    credit.value(finished.changed(QUICK), lambda *count: told.append(count))
+    assert told[-1] == ("noisy samples", 96, 96)
+
+
+def test_other_sections_are_not_this_commands_business(finished):
+    from atoll.errors import ConfigError
+
+    with pytest.raises(ConfigError, match=r"\[evaluate\], \[sample\] or \[credit\] alone"):
+        finished.changed(["expert.steps=3"])
+    assert isinstance(finished.changed(QUICK), Run)

@@ -1,0 +1,62 @@
+"""Whose sample it is, of an ensemble whose densities are known."""
+
+import pytest
+import torch
+
+from atoll.sampling import makers
+from atoll.sampling.ensemble import Ensemble
+from tests.analytic import ExactPredictor, GaussianMixture, MixtureRouter, mixture_of
+
+DATA = mixture_of(4, 2, dims=6, width=0.2)
+
+
+def ensemble_of(data: GaussianMixture, *, router: bool = True) -> Ensemble:
+    experts = [ExactPredictor(data, "linear", "velocity", k) for k in range(data.clusters)]
+    return Ensemble(experts, data.priors.float(), (6,), MixtureRouter(data) if router else None)
+
+
+def test_the_maker_is_named_without_being_told():
+    x_0, cluster = DATA.draw(200, seed=1)
+    made = makers.makers(ensemble_of(DATA), x_0.float(), levels=24, batch=200)
+    assert (made.posterior.argmax(1) == cluster).double().mean() >= 0.95
+    assert torch.allclose(made.posterior.sum(1), torch.ones(200).double())
+    assert float(made.bits.min()) == 0.0
+    nearest_to_data = made.weights[int(made.t.argmin())]
+    assert (nearest_to_data.argmax(1) == cluster).double().mean() >= 0.95
+
+
+def test_a_sample_is_judged_by_itself():
+    """Whatever is asked at once, and whoever else is asked about."""
+    x_0 = DATA.draw(10, seed=2)[0].float()
+    ensemble = ensemble_of(DATA)
+    one, other = (makers.makers(ensemble, x_0, levels=8, batch=size) for size in (3, 10))
+    assert torch.allclose(one.posterior, other.posterior)
+    assert torch.allclose(one.weights, other.weights)
+
+
+def test_facts_are_of_one_sample():
+    x_0, cluster = DATA.draw(5, seed=3)
+    made = makers.makers(ensemble_of(DATA), x_0.float(), levels=16, batch=5)
+    facts = made.facts(2)
+    assert facts["expert"] == int(cluster[2])
+    assert sum(facts["posterior"]) == pytest.approx(1, abs=1e-5)
+    assert len(facts["weights"]) == len(facts["times"]) == 16
+    assert all(sum(at) == pytest.approx(1, abs=1e-4) for at in facts["weights"])
+    assert facts["times"] == sorted(facts["times"])
+
+
+def test_without_a_router_the_weights_are_the_priors():
+    made = makers.makers(ensemble_of(DATA, router=False), torch.zeros(1, 6), levels=4, batch=1)
+    assert torch.allclose(made.weights, DATA.priors.float().expand(4, 1, 4))
+
+
+def test_progress_is_told_to_the_end():
+    told: list[tuple[int, int]] = []
+    makers.makers(
+        ensemble_of(DATA), torch.zeros(3, 6), levels=4, batch=2, progress=lambda *count: told.append(count)
+    )
+    assert told == [(8, 12), (12, 12)]
+
+
+def test_it_says_what_it_does_not_show():
+    assert "not whose work is in it" in makers.SENTENCE
