@@ -11,7 +11,7 @@ OTHER_UNITS := 'import torch; from atoll import devices; print(int(not devices.h
 install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[serve]'
 	touch $(STAMP)
 
 $(STAMP_DEV): $(STAMP)
@@ -22,10 +22,10 @@ demo: $(STAMP)  ## eight experts on Fashion-MNIST, from nothing to a page of pic
 	$(BIN)/atoll run recipes/fashion.toml
 
 test: $(STAMP_DEV)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 	# What trains once more, as on a CPU that has what this one lacks, or lacks what it has.
 	OMP_NUM_THREADS=1 ATOLL_CPU_BFLOAT16=$$($(BIN)/python -c $(OTHER_UNITS)) \
-		$(BIN)/python -m pytest -n 2 --dist loadfile tests/train
+		$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/train
 
 check: $(STAMP_DEV)
 	$(BIN)/ruff format --check .

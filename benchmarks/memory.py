@@ -1,25 +1,30 @@
-"""Peak memory of prepare, partition and evaluate's draw, as data grow: by how much more samples cost more."""
+"""Peak memory of prepare, partition and evaluate, as data grow: by how much more samples cost more."""
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks._memory import peak_memory
+from benchmarks._shown import show
+
+if TYPE_CHECKING:
+    from atoll.runs import Run
 
 FILE_ROWS = 100_000
 """Rows of one file of the source."""
-STAGES = ("prepare", "partition", "partition by file", "evaluate")
-DRAWN = 5_000
-"""Real samples that the judge takes."""
+STAGES = ("prepare", "partition by file", "partition", "train", "evaluate", "folder")
+"""Each in a process of its own, in this order."""
+FILES = 10
+"""There is one picture in the folder for so many samples."""
 
 
 def main() -> None:
@@ -40,6 +45,7 @@ def main() -> None:
         for count in (options.small, options.large):
             folder = Path(place) / str(count)
             write_source(folder / "source", count)
+            write_pictures(folder / "pictures", count // FILES)
             detail[str(count)] = {stage: measured(stage, folder) for stage in STAGES}
     small, large = detail.values()
     ratios = {
@@ -50,7 +56,7 @@ def main() -> None:
         for stage in STAGES
     }
     found = {"benchmark": "memory", "ratios": ratios, "detail": {"bytes": detail}}
-    print(json.dumps(found) if options.json else json.dumps(found, indent=2))
+    show(found, options.json)
 
 
 def write_source(folder: Path, count: int) -> None:
@@ -70,33 +76,65 @@ def write_source(folder: Path, count: int) -> None:
             table.writelines(f"{name}[{row}],{row % 4}\n" for row in range(rows))
 
 
+def write_pictures(folder: Path, count: int) -> None:
+    """Files with the names of pictures, all in one folder, which is the worst case."""
+    folder.mkdir()
+    for number in range(count):
+        (folder / f"picture-{number:09d}.png").touch()
+
+
 def measured(stage: str, folder: Path) -> int:
     """Peak memory of one stage in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.memory", "--stage", stage, "--folder", str(folder)]
     said = subprocess.run(command, check=True, capture_output=True, text=True)
-    return int(said.stdout.split()[-1])
+    peak = int(said.stdout.split()[-1])
+    print(f"{folder.name} samples, {stage}: {peak:,} bytes", file=sys.stderr, flush=True)
+    return peak
 
 
 def work(stage: str, folder: Path) -> None:
-    from atoll.config import DataConfig, PartitionConfig, RunConfig
-    from atoll.data import encode, partition
-    from atoll.evaluate import reference
-    from atoll.runs import Run
+    from atoll.config import DataConfig
+    from atoll.data import encode, partition, sources
+    from atoll.evaluate import evaluation
+    from atoll.train import jobs
 
-    by_file = PartitionConfig(clusters=4, method="file", file=str(folder / "clusters.csv"))
-    config = RunConfig(
-        name="memory",
-        data=DataConfig(source=str(folder / "source")),
-        partition=by_file if stage == "partition by file" else PartitionConfig(clusters=4),
-    )
-    run = Run(folder / "run", config)
+    if stage == "folder":
+        source = sources.open_source(DataConfig(source=str(folder / "pictures")))
+        assert len({source.piece_identity(piece) for piece in range(source.pieces)}) == source.pieces
+        assert source.identity
+        return
+    run = the_run(folder, by_file=stage == "partition by file")
     if stage == "prepare":
         encode.prepare(run)
+    elif stage == "train":
+        for index in range(run.config.partition.clusters):
+            jobs.expert(run, index)
+        jobs.router(run)
     elif stage == "evaluate":
-        reference.draw(run, DRAWN)
+        evaluation.evaluate(run)
     else:
         shutil.rmtree(run.partition.path, ignore_errors=True)
         partition.partition(run)
+
+
+def the_run(folder: Path, *, by_file: bool) -> "Run":
+    """Networks too small to count, so that what is seen is the data."""
+    from atoll.config import validate
+    from atoll.runs import Run
+
+    network = {"width": 32, "depth": 1, "heads": 2, "steps": 2, "batch": 64, "precision": "float32"}
+    by_name = {"method": "file", "file": str(folder / "clusters.csv")}
+    recipe = {
+        "name": "memory",
+        "data": {"source": str(folder / "source")},
+        "partition": {"clusters": 4, **(by_name if by_file else {})},
+        "condition": {"kind": "class"},
+        "expert": network,
+        "router": network,
+        "sample": {"steps": 2},
+        "evaluate": {"num": 256},
+    }
+    return Run(folder / "run", validate(recipe, "this program"))
 
 
 if __name__ == "__main__":

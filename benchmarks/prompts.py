@@ -6,7 +6,6 @@ a training picture drawn by lot would have it, and with the same samples when no
 """
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from atoll.data import features, store
 from atoll.runs.records import SampleFormat
 from atoll.sampling.opening import open_run
 from atoll.sampling.sampler import Sampler
+from benchmarks._shown import show
 
 COMPONENTS = 64
 """Principal components of pixels to which distances are measured."""
@@ -33,7 +33,7 @@ def main() -> None:
     else:
         found = measure(options)
     found = {"benchmark": "prompts", **found}
-    print(json.dumps(found) if options.json else json.dumps(found, indent=2))
+    show(found, options.json)
 
 
 def arguments() -> argparse.Namespace:

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import json
 import tempfile
 import time
 from collections.abc import Generator
@@ -21,6 +20,7 @@ from atoll.data.store import MEMORY, Batch, Reader, group_rows, write_cluster_fi
 from atoll.runs import Run
 from atoll.runs.records import ClusterContents
 from atoll.train import jobs
+from benchmarks._shown import show
 
 SHAPE = (4, 32, 32)
 ROWS, FILE = 49_152, 8192
@@ -133,14 +133,7 @@ def measure() -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    asked = parser.parse_args()
-    found = measure()
-    if asked.json:
-        print(json.dumps(found))
-        return
-    print(json.dumps(found["detail"], indent=2))
-    for what, ratio in found["ratios"].items():
-        print(f"{what:64}{ratio:8.2f}")
+    show(measure(), parser.parse_args().json)
 
 
 if __name__ == "__main__":

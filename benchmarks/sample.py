@@ -33,6 +33,7 @@ from atoll.sampling.roster import Roster
 from atoll.sampling.sampler import Sampler
 from benchmarks import _card, _pictures
 from benchmarks._memory import peak_memory
+from benchmarks._shown import show
 
 SHAPE = (4, 32, 32)
 CLASSES = 1000
@@ -311,11 +312,7 @@ def main() -> None:
     if DEVICE.type == "cuda":  # and networks as large as eight of them can be on the card
         pictures = _pictures.measure(DEVICE, _pictures.network_for(_card.free_memory(DEVICE)))
         found |= {part: {**found[part], **pictures[part]} for part in ("ratios", "detail")}
-    if options.json:
-        print(json.dumps(found))
-        return
-    for what, ratio in found["ratios"].items():
-        print(f"{what:56}{ratio:6.2f}")
+    show(found, options.json)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from atoll.runs import read_json, read_lines
+from benchmarks._shown import show
 
 SAVES = 4
 
@@ -123,7 +124,7 @@ def main() -> None:
 
         size, batch = for_a_card(_card.free_memory(device))
     found = measure(device.type, options.ranks, size, batch * options.ranks, options.window)
-    print(json.dumps(found) if options.json else json.dumps(found, indent=2))
+    show(found, options.json)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import sys
@@ -16,6 +15,7 @@ from atoll.data import encode, partition
 from atoll.launch import driver, engine, leased, on_ray
 from atoll.runs import Run, graph
 from benchmarks import _asleep
+from benchmarks._shown import show
 
 RECIPE = """
 name = "scale"
@@ -71,7 +71,7 @@ def main() -> None:
                 simulated["bound with lost work"] / simulated["seconds"]
             )
     found = {"benchmark": "scale", "ratios": ratios, "detail": detail}
-    print(json.dumps(found) if options.json else json.dumps(found, indent=2))
+    show(found, options.json)
 
 
 def compare(folder: Path, steps: int) -> dict[str, float]:
@@ -88,7 +88,7 @@ def compare(folder: Path, steps: int) -> dict[str, float]:
         for turn in range(2):
             for name in engines[:: 1 - 2 * (turn % 2)]:
                 run = fresh(recipe, f"{name}-{turn}")
-                jobs = [driver.job_of(node) for node in graph.nodes(run) if node.kind.name == "expert"]
+                jobs = driver.jobs_of([node for node in graph.nodes(run) if node.kind.name == "expert"])
                 since, used = time.perf_counter(), cpu_seconds()
                 with engine.opened(name, engine.Place(run.path, run.config.launch, run)) as opened:
                     driver.run_jobs(jobs, opened, lambda statuses: None)
@@ -134,7 +134,7 @@ def simulate(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     try:
         place = engine.Place(run.path, run.config.launch, run)
         with engine.opened("ray", place) as opened:
-            jobs = [driver.job_of(node) for node in graph.nodes(run)]
+            jobs = driver.jobs_of(graph.nodes(run))
             machines.began = time.monotonic()
             driver.run_jobs(jobs, opened, lambda statuses: machines.fail_when_due())
         seconds = time.monotonic() - machines.began

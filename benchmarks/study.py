@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks._shown import show
+
 RECIPE = Path(__file__).parents[1] / "recipes" / "fashion.toml"
 ALLOWED = 1.15
 """Times the trainings that a study may take."""
@@ -45,7 +47,7 @@ def main() -> None:
     options = arguments()
     with tempfile.TemporaryDirectory() as folder:
         found = {"benchmark": "study", **measure(Path(folder), options)}
-    print(json.dumps(found) if options.json else json.dumps(found, indent=2))
+    show(found, options.json)
 
 
 def arguments() -> argparse.Namespace:

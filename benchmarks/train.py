@@ -18,6 +18,7 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks._race import SIZES, Size, Worker, fastest, race
+from benchmarks._shown import show
 
 Step = Callable[[], object]
 
@@ -306,12 +307,7 @@ def main() -> None:
         found = measure_on_a_card(device, options.rounds, not options.eager)
     else:
         found = measure(options.rounds, not options.eager)
-    if options.json:
-        print(json.dumps(found))
-        return
-    print(json.dumps(found["detail"], indent=2))
-    for what, ratio in found["ratios"].items():
-        print(f"{ratio:.2f}x  {what}")
+    show(found, options.json)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,20 @@
 """What every test needs: one thread, a run folder of its own, and quick tiny recipes."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import settings
 
-from atoll import config
+from atoll import config, threads
 from atoll.config import RunConfig
+from atoll.launch import warm
 from atoll.runs import Run, write_json
-from tests import s3
+from tests import commands, s3, serving
+from tests.clocks import ManualClock
 
 settings.register_profile("atoll", deadline=None, derandomize=True, database=None)
 settings.load_profile("atoll")
@@ -51,8 +55,18 @@ precision = "float32"
 def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATOLL_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("ATOLL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    for name, value in {**dict.fromkeys(threads.COUNTS, "1"), **threads.WAITING}.items():
+        monkeypatch.setenv(name, value)
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _jobs_are_forked() -> Iterator[None]:
+    """From one process for all tests, where they need no other: see `tests.commands`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warm, "INHERITED", commands.Shared() if warm.FORKS else None)
+        yield
+    commands.close()
 
 
 @pytest.fixture
@@ -163,3 +177,62 @@ def store(_s3: s3.Proxy, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     for name, value in s3.environment(_s3.port).items():
         monkeypatch.setenv(name, value)
     return s3.Place(f"s3://{s3.BUCKET}/{abs(hash(request.node.nodeid)):x}", _s3)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Time passes only when a test says so."""
+    return ManualClock()
+
+
+@pytest.fixture
+def events() -> list[Any]:
+    """What was told, to be filled by whoever tells it."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny text encoder of random weights, in a folder that is never written to."""
+    pytest.importorskip("transformers")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return serving.text_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A Ray cluster of one machine, for all tests of a file; its workers have the first one's environment."""
+    from atoll.launch import on_ray
+
+    library = on_ray.library()
+    memory = {"object_store_memory": 80 * 10**6, "include_dashboard": False}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATOLL_SCRATCH", str(tmp_path_factory.mktemp("scratch")))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        library.init(address="local", num_cpus=2, num_gpus=0, log_to_driver=False, **memory)
+        yield
+        library.shutdown()
+
+
+FIRST = [
+    "tests/launch/test_on_ray.py",
+    "tests/launch/test_leased.py",
+    "tests/test_end_to_end.py",
+    "tests/launch/test_on_slurm.py",
+    "tests/study/test_cells.py",
+    "tests/contracts/test_engines.py",
+    "tests/study/test_driving.py",
+    "tests/launch/test_beginnings.py",
+]
+"""What takes longest: begun first, so that workers end together."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files come first; `--dist loadfile --no-loadscope-reorder` keeps to it."""
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    file = item.nodeid.partition("::")[0]
+    return FIRST.index(file) if file in FIRST else len(FIRST)

@@ -1,14 +1,14 @@
 """`atoll` on machines that have only a bucket in common, as real processes."""
 
-import os
-import subprocess
-import sys
 import time
+from pathlib import Path
 
 from atoll import config
-from atoll.runs import Run, read_lines
+from atoll.launch import forking
+from atoll.runs import Run, graph, read_lines
 from atoll.storage.mirror import Mirror
 from atoll.storage.pointer import newest
+from tests import commands
 
 LONG = ["expert.steps=1000", "expert.log_every=1", "expert.save_every=10"]
 """Experts that can be caught while they train."""
@@ -22,13 +22,8 @@ class Machines:
 
     def start(self, name, *command, settings=(), **environment):
         sets = [part for text in (*self.settings, *settings) for part in ("--set", text)]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "atoll", *command, str(self.recipe), *sets],
-            env={**os.environ, "ATOLL_RUNS": str(self.folder / name), **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        place = {"ATOLL_RUNS": str(self.folder / name), **environment}
+        process = commands.Command([*command, self.recipe, *sets], place)
         self.started.append(process)
         return process
 
@@ -37,8 +32,7 @@ class Machines:
         for process in self.started:
             if process.poll() is None:
                 process.kill()
-            if not process.stdout.closed:
-                process.communicate()
+            process.wait()
 
     def atoll(self, name, *command, code=0, **options):
         process = self.start(name, *command, **options)
@@ -50,21 +44,25 @@ class Machines:
         resolved = config.load(self.recipe, [*self.settings, *settings])
         return Run(self.folder / name / "tiny", resolved)
 
-    def seed(self, source, *settings, trained=False):
-        """Put the data and clusters of a prepared run into the bucket, as the stages would."""
+    def seed(self, source, *settings, trained=()):
+        """Put the data and clusters of a prepared run into the bucket, as the stages would, and these."""
         origin = Run(source, self.run("seed", *settings).config)
         mirror = Mirror.of(origin)
         mirror.open(lead=False)
         mirror.store.write("resolved.json", origin.config.model_dump_json().encode())
         mirror.upload(origin.data)
         mirror.upload(origin.partition)
-        for stage in (*(origin.expert(index) for index in range(3)), origin.router) if trained else ():
-            mirror.upload(stage)
+        for name in trained:
+            mirror.upload(graph.node(origin, name).stage)
         self.store.proxy.reset()
 
 
+TRAINED = ["expert 0", "expert 1", "expert 2", "router"]
+
+
 def files_of(run):
-    return [run.expert(k).record.files for k in range(3)] + [run.router.record.files]
+    clusters = range(run.config.partition.clusters)
+    return [run.expert(k).record.files for k in clusters] + [run.router.record.files]
 
 
 def events(run):
@@ -85,8 +83,29 @@ def steps_uploaded(mirror, index):
     return pointer.states[0].step if pointer and pointer.states else 0
 
 
+def descendants(pid):
+    """The processes that a process has started and that are at work, and theirs."""
+    try:
+        own = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [each for child in map(int, own) if _works(child) for each in (child, *descendants(child))]
+
+
+def _works(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def children(pid):
-    """The processes that a process has started and that are at work."""
-    listed = subprocess.run(["ps", "-o", "pid=,stat=", "--ppid", str(pid)], capture_output=True, text=True)
-    found = [line.split() for line in listed.stdout.splitlines()]
-    return [int(child) for child, state in found if not state.startswith("Z")]
+    """Those of them that do the work: not whom they are forked from."""
+    return [one for one in descendants(pid) if _name(one) not in (forking.NAME, "")]
+
+
+def _name(pid):
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""

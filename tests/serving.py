@@ -1,5 +1,6 @@
 """Finished runs of random networks, made in a moment: what is served matters, not what was learnt."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +16,32 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "green", "apple", "cat"]
 NETWORK = NetworkConfig(width=16, depth=1, heads=2, patch=(4, 4))
 
 
-def text_encoder(folder: Path) -> Path:
-    """A tiny text encoder with random weights and a vocabulary of four words."""
+def word_tokenizer(words: Sequence[str]) -> Any:
+    """One token a word, between [CLS] and [SEP]; the first four words are the special ones."""
     import tokenizers
     import transformers
 
-    raw = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(WORDS)}, "[UNK]"))
+    raw = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(words)}, "[UNK]"))
     raw.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     raw.post_processor = tokenizers.processors.TemplateProcessing(
         "[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    tokenizer = transformers.PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=raw,
         pad_token="[PAD]",
         unk_token="[UNK]",
         cls_token="[CLS]",
         sep_token="[SEP]",
+        eos_token="[SEP]",
         model_max_length=16,
     )
+
+
+def text_encoder(folder: Path) -> Path:
+    """A tiny text encoder with random weights and a vocabulary of four words."""
+    import transformers
+
+    tokenizer = word_tokenizer(WORDS)
     torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=len(WORDS),
@@ -47,7 +56,13 @@ def text_encoder(folder: Path) -> Path:
     return folder
 
 
-def served(folder: Path, kind: str = "none", text: Path | None = None, **sample: Any) -> Run:
+def served(
+    folder: Path,
+    kind: str = "none",
+    text: Path | None = None,
+    shape: tuple[int, ...] = (3, 8, 8),
+    **sample: Any,
+) -> Run:
     """A finished run of two experts and a router over pictures of 8x8 RGB, with weights that do something."""
     config = RunConfig.model_validate(
         {
@@ -69,11 +84,11 @@ def served(folder: Path, kind: str = "none", text: Path | None = None, **sample:
     run = Run(folder, config)
     write_json(folder / "resolved.json", config.model_dump(mode="json"))
     contents = PartitionContents(
-        kind="image",
-        shape=(3, 8, 8),
-        dtype="uint8",
-        mean=(127.5,) * 3,
-        std=(127.5,) * 3,
+        kind="image" if len(shape) == 3 else "series",
+        shape=shape,
+        dtype="uint8" if len(shape) == 3 else "float32",
+        mean=(127.5,) * shape[0],
+        std=(127.5,) * shape[0],
         group=500,
         class_names=("boot", "shirt", "bag") if kind == "class" else (),
         method="features",
@@ -88,9 +103,9 @@ def served(folder: Path, kind: str = "none", text: Path | None = None, **sample:
     )
     finish(run.partition, contents)
     for k in range(2):
-        network(run.expert(k), kind, "expert", seed=k)
+        network(run.expert(k), kind, "expert", seed=k, shape=shape)
         (run.expert(k).path / "metrics.jsonl").write_text('{"step": 1, "loss": 0.25}\n')
-    network(run.router, kind, "router", seed=7)
+    network(run.router, kind, "router", seed=7, shape=shape)
     return run
 
 
@@ -99,12 +114,12 @@ def finish(stage: Stage, contents: Contents, files: tuple[str, ...] = ()) -> Non
     stage.finish({}, list(files), contents)
 
 
-def network(stage: Stage, kind: str, role: str, seed: int) -> None:
+def network(stage: Stage, kind: str, role: str, seed: int, shape: tuple[int, ...] = (3, 8, 8)) -> None:
     blueprint = checkpoint.Blueprint.model_validate(
         {
             "role": role,
-            "network": NETWORK.model_copy(update={"text": "pooled"}),
-            "shape": (3, 8, 8),
+            "network": NETWORK.model_copy(update={"text": "pooled", "patch": (4,) * (len(shape) - 1)}),
+            "shape": shape,
             "condition": kind,
             "classes": 3 if kind == "class" else 0,
             "text": 8 if kind == "text" else 0,

@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "config": {"errors"},
     "devices": {"errors"},
     "threads": set(),
+    "exits": {"errors", "threads"},
     "flow": set(),
     "credit": {"errors"},  # arithmetic: tensors in, tensors out
     "runs": {"config", "errors"},
@@ -37,12 +38,14 @@ MAY_IMPORT = {
     "train": {"config", "devices", "threads", "runs", "flow", "models", "data", "sampling", "errors"},
     # `credit`: velocities of a run on held-out samples are measured here, what they are worth is summed there
     "evaluate": {"config", "devices", "runs", "flow", "models", "data", "sampling", "credit", "errors"},
-    "study": {"config", "runs", "data", "sampling", "evaluate", "plan", "launch", "pages", "errors"},
+    "study": {"config", "runs", "data", "sampling", "evaluate", "plan", "launch", "pages", "exits", "errors"},
     "publish": {"config", "devices", "runs", "models", "data", "sampling", "errors"},
-    "plan": {"config", "devices", "models", "threads", "errors"},
+    "plan": {"config", "devices", "models", "runs", "threads", "errors"},
     "pages": {"config", "runs", "data", "sampling", "evaluate", "plan", "doctor"},
+    # Of `launch` only how far jobs are, of `storage` only what is read: the live view looks at runs.
+    "serve": {"config", "launch", "runs", "sampling", "storage", "errors"},
     "storage": {"config", "runs", "errors"},
-    "launch": {"config", "runs", "storage", "plan", "threads", "errors"},
+    "launch": {"config", "runs", "storage", "plan", "exits", "threads", "errors"},
     "doctor": {"config", "launch", "runs", "threads"},
     "python": {"config", "data", "launch", "pages", "runs", "sampling"},
     "__init__": {"python", "sampling"},
@@ -150,6 +153,33 @@ def test_loads_without_torch(module):
     code = f"import sys, {module}; print(sorted({heavy} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+def named_stages(tree: ast.AST) -> list[str]:
+    """Stages that a module asks for by name: `node(run, "router")`, `run.stage("samples")`, "expert 0"."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            given = node.args[1:2] if name == "node" else node.args[:1] if name == "stage" else []
+            names += [ast.unparse(one) for one in given if isinstance(one, ast.Constant | ast.JoinedStr)]
+        elif isinstance(node, ast.Constant) and re.fullmatch(
+            r"(expert|cluster|drawn|init) \d*", str(node.value)
+        ):
+            names.append(ast.unparse(node))
+    return names
+
+
+@pytest.mark.parametrize("name", ["launch", "storage", "study", "plan", "cli", "evaluate", "publish"])
+def test_nobody_but_the_graph_knows_a_stage_by_name(name):
+    """Who drives, stores, plans or studies a run asks the graph: a new stage needs no line there."""
+    known = {
+        path: named_stages(ast.parse(path.read_text(encoding="utf-8")))
+        for path in (SOURCE / name).rglob("*.py")
+    }
+    assert {path.name: names for path, names in known.items() if names} == {}
+    bad = "graph.node(run, 'router'); run.stage('samples'); costs['expert 0']; node(run, f'expert {k}')"
+    assert len(named_stages(ast.parse(bad))) >= 4
 
 
 def test_no_module_is_an_attic():

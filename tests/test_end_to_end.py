@@ -1,10 +1,7 @@
 """Whole runs in real processes."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,19 +10,13 @@ import torch
 
 from atoll.models.checkpoint import read_tensors
 from atoll.runs import read_json, read_lines
+from tests import commands
 
 pytestmark = pytest.mark.slow
 
 
 def start(*arguments, runs):
-    environment = {**os.environ, "ATOLL_RUNS": str(runs), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "atoll", *map(str, arguments)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return commands.Command(arguments, {"ATOLL_RUNS": str(runs)})
 
 
 def state(folder):

@@ -3,11 +3,11 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import commands
 
 ROOT = Path(__file__).parents[1]
 TRACER = """
@@ -55,14 +55,11 @@ def reached(tmp_path_factory):
         TINY.replace("steps = 10", "steps = 1").replace("steps = 6", "steps = 1")
     )
     environment = {
-        **os.environ,
         "PYTHONPATH": os.pathsep.join([str(place), str(ROOT / "src")]),
         "REACHED": str(place / "reached"),
         "ATOLL_RUNS": str(place / "runs"),
-        "OMP_NUM_THREADS": "1",
     }
-    command = [sys.executable, "-m", "atoll", "run", str(place / "tiny.toml"), "--json"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = commands.run("run", place / "tiny.toml", "--json", environment=environment)
     assert done.returncode == 0, done.stderr
     calls = [tuple(call) for path in (place / "reached").iterdir() for call in json.loads(path.read_text())]
     return {(file.split("/src/atoll/")[-1], name) for file, name in calls}

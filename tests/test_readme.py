@@ -1,13 +1,17 @@
 """README and docs say what is true."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from docs import generate
+
+from tests.commands import run as atoll
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -58,23 +62,16 @@ def test_every_make_target_exists(page):
 def test_every_command_of_the_readme_runs(tmp_path):
     """As written, in a folder of its own; only the size of the run is turned down, by one more --set."""
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
-    environment = {**os.environ, "ATOLL_RUNS": "runs", "OMP_NUM_THREADS": "1"}
     steps = ["start.steps=3", "expert.steps=3", "router.steps=3", "sample.steps=2"]
     small = [*steps, "expert.width=16", "router.width=16"]
     found = commands(README, "atoll")
-    assert [line[1] for line in found] == ["doctor", "show", "run", "sample"]
-    for line in found:
+    assert [line[1] for line in found] == ["doctor", "show", "run", "sample", "serve"]
+    for line in found[:-1]:
         extra = [part for setting in small for part in ("--set", setting)] if line[1] == "run" else []
-        done = subprocess.run(
-            [sys.executable, "-m", "atoll", *line[1:], *extra],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = atoll(*line[1:], *extra, environment={"ATOLL_RUNS": "runs"}, folder=tmp_path)
         assert done.returncode == 0, (line, done.stderr)
     assert (tmp_path / "pictures" / "grid.png").is_file()
+    _a_picture_is_served(found[-1], tmp_path, {**os.environ, "ATOLL_RUNS": "runs", "OMP_NUM_THREADS": "1"})
     for block in blocks(README, "python"):
         done = subprocess.run(
             [sys.executable, "-c", block + "\nassert images.shape == (16, 1, 28, 28), images.shape"],
@@ -84,6 +81,18 @@ def test_every_command_of_the_readme_runs(tmp_path):
             check=False,
         )
         assert done.returncode == 0, done.stderr
+
+
+def _a_picture_is_served(line, folder, environment):
+    """The server as written, at any free port; it is asked for a picture and stopped."""
+    command = [sys.executable, "-m", "atoll", *line[1:], "--port", "0", "--json"]
+    with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            address = json.loads(server.stdout.readline())["address"]
+            answer = httpx.post(f"{address}/v1/samples", json={"format": "png", "steps": 2}, timeout=60)
+            assert answer.content.startswith(b"\x89PNG")
+        finally:
+            server.terminate()
 
 
 def test_the_demo_is_the_recipe_that_the_readme_shows():

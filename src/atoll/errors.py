@@ -13,6 +13,8 @@ AtollError            one line for a person: what is wrong and what to do; exit 
 Interrupted           asked to stop; the state is saved; exit code 75: run me again
 """
 
+import errno
+
 EXIT_USER_ERROR = 1
 EXIT_RUN_AGAIN = 75
 """EX_TEMPFAIL of sysexits.h: schedulers requeue on it."""
@@ -24,6 +26,20 @@ def reason(error: BaseException) -> str:
     if "allow_pickle" in text:
         return "it holds Python objects, which are not read: they could run code"
     return text.splitlines()[0]
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a disk has no space left; numpy tells that without the number of the error."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT) or "requested and" in str(error)
+
+
+def refusal(error: OSError) -> str:
+    """Why a place cannot be written to, in a few words."""
+    if is_full(error):
+        return "no space left"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "it is read-only for you"
+    return error.strerror or str(error)
 
 
 class AtollError(Exception):

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.cli import output
-from atoll.cli.output import Lines, clock_time, named
+from atoll.cli.output import Lines, named
+from atoll.launch.remaining import clock_time
 
 
 class Clock:
@@ -25,48 +26,40 @@ def clock():
     return Clock()
 
 
-def test_a_line_has_count_rate_and_time_left(clock):
+@pytest.mark.parametrize(
+    ("reports", "line"),
+    [
+        ([], None),
+        ([(0, "samples", 0, 1000), (10, "samples", 200, 1000)], "samples: 200 of 1,000, 20/s, 0:00:40 left"),
+        # what an earlier call did is not counted as speed
+        ([(0, "samples", 900, 1000), (10, "samples", 950, 1000)], "samples: 950 of 1,000, 5/s, 0:00:10 left"),
+        ([(0, "samples", 0, 0), (2, "samples", 50, 0)], "samples: 50, 25/s"),
+        # another thing is counted from its own beginning
+        (
+            [(0, "parts", 0, 7), (100, "units", 0, 4), (110, "units", 1, 4)],
+            "units: 1 of 4, 0.1/s, 0:00:30 left",
+        ),
+    ],
+    ids=["nothing", "rate and time left", "resumed", "without a total", "another thing"],
+)
+def test_a_line_has_count_rate_and_time_left(clock, reports, line):
     lines = Lines(clock)
-    assert lines.line() is None
-    lines.report("samples", 0, 1000)
-    clock.now += 10
-    lines.report("samples", 200, 1000)
-    assert lines.line() == "samples: 200 of 1,000, 20/s, 0:00:40 left"
-    clock.now += 10  # nothing was reported meanwhile: the rate falls, the time left grows
-    assert lines.line() == "samples: 200 of 1,000, 10/s, 0:01:20 left"
+    for moment, *report in reports:
+        clock.now = moment
+        lines.report(*report)
+    assert lines.line() == line
 
 
-def test_what_an_earlier_call_did_is_not_counted_as_speed(clock):
-    lines = Lines(clock)
-    lines.report("samples", 900, 1000)
-    clock.now += 10
-    lines.report("samples", 950, 1000)
-    assert lines.line() == "samples: 950 of 1,000, 5/s, 0:00:10 left"
-
-
-def test_without_a_total_there_is_no_time_left(clock):
-    lines = Lines(clock)
-    lines.report("samples", 0, 0)
-    clock.now += 2
-    lines.report("samples", 50, 0)
-    assert lines.line() == "samples: 50, 25/s"
-
-
-def test_before_the_first_is_done_the_time_so_far_is_told(clock):
+def test_time_goes_on_where_nothing_is_reported(clock):
+    """The rate falls and the time left grows; before the first is done, the time so far is told."""
     lines = Lines(clock)
     lines.report("parts", 0, 7)
     clock.now += 65
     assert lines.line() == "parts: 0 of 7, 0:01:05 so far"
-
-
-def test_another_thing_is_counted_from_its_own_beginning(clock):
-    lines = Lines(clock)
-    lines.report("parts", 0, 7)
-    clock.now += 100
-    lines.report("units", 0, 4)
-    clock.now += 10
-    lines.report("units", 1, 4)
-    assert lines.line() == "units: 1 of 4, 0.1/s, 0:00:30 left"
+    lines.report("parts", 1, 7)
+    assert lines.line() == "parts: 1 of 7, 0.0154/s, 0:06:30 left"
+    clock.now += 65
+    assert lines.line() == "parts: 1 of 7, 0.00769/s, 0:13:00 left"
 
 
 def test_lines_come_while_somebody_is_busy(clock, caplog):

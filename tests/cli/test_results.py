@@ -25,17 +25,12 @@ def sampled(monkeypatch):
     """Calls of the rooms that sample."""
     calls = []
 
-    def room(name):
-        def draw(opened, out, **settings):
-            calls.append((name, opened, out, settings))
-            return {"samples": str(out / "samples.npy")}
+    def draw(opened, out, **settings):
+        calls.append((opened, out, settings))
+        return {"samples": str(out / "samples.npy")}
 
-        return draw
-
-    monkeypatch.setattr(opening, "is_expert", lambda folder: folder.name == "00")
-    monkeypatch.setattr(opening, "open_run", lambda folder: f"opened {folder.name}")
-    monkeypatch.setattr(sample, "sample", room("run"))
-    monkeypatch.setattr(sample, "sample_expert", room("expert"))
+    monkeypatch.setattr(opening, "open_address", lambda folder: f"opened {folder.name}")
+    monkeypatch.setattr(sample, "sample", draw)
     monkeypatch.setattr(sample, "strategy_sentence", lambda written: "Drawn somehow.")
     return calls
 
@@ -43,8 +38,8 @@ def sampled(monkeypatch):
 def test_options_and_settings_reach_the_sampler(sampled, tmp_path):
     options = ("--num", "3", "--strategy", "top-2", "--label", "a", "--label", "b", "--set", "resident=1")
     text = atoll_says("sample", "runs/a", *options, "--out", tmp_path, "--json")
-    ((name, opened, out, settings),) = sampled
-    assert (name, opened, out) == ("run", "opened a", tmp_path)
+    ((opened, out, settings),) = sampled
+    assert (opened, out) == ("opened a", tmp_path)
     assert settings.pop("progress") is None, "a program wants no bar"
     assert settings == {
         **{"num": 3, "strategy": "top-2", "steps": None, "guidance": None, "seed": None},
@@ -56,16 +51,9 @@ def test_options_and_settings_reach_the_sampler(sampled, tmp_path):
 def test_without_a_folder_the_default_is_not_the_persons_own(sampled, tmp_path, monkeypatch):
     monkeypatch.setattr(sample, "default_out", lambda folder: tmp_path / "samples-2")
     text = atoll_says("sample", "runs/a")
-    ((_, _, out, settings),) = sampled
+    ((_, out, settings),) = sampled
     assert (out, settings["own"]) == (tmp_path / "samples-2", False)
     assert text == f"Drawn somehow.\nWrote {out / 'samples.npy'}\n"
-
-
-def test_an_expert_is_sampled_alone(sampled, tmp_path):
-    atoll_says("sample", "runs/a/experts/00", "--out", tmp_path, "--seed", "7", "--json")
-    ((name, folder, _, settings),) = sampled
-    assert (name, folder.name, settings["seed"]) == ("expert", "00", 7)
-    assert "prompt" not in settings
 
 
 def test_an_export_says_where_it_is(monkeypatch):

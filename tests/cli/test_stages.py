@@ -7,7 +7,9 @@ import sys
 import pytest
 
 from atoll.cli.options import app
+from atoll.runs.evaluations import read_evaluation
 from atoll.train import jobs
+from tests import commands
 
 COMMANDS = [
     "credit",
@@ -22,18 +24,18 @@ COMMANDS = [
     "router",
     "run",
     "sample",
+    "serve",
     "show",
     "start",
     "student",
     "study",
+    "watch",
 ]
 
 
 def atoll(*arguments, check=None):
     """Run the command line in a process of its own, as a person does."""
-    done = subprocess.run(
-        [sys.executable, "-m", "atoll", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
+    done = commands.run(*arguments)
     if check is not None:
         assert done.returncode == check, done.stderr
     return done
@@ -269,7 +271,8 @@ def test_evaluate_measures_and_tells(finished):
     found = json.loads(atoll("evaluate", finished.path, *said, "--json", check=0).stdout)
     assert found["strategies"]["auto"]["features"]["pixels"]["frechet"]["num"] == 12
     assert "classes" not in found["strategies"]["auto"]  # nobody asked for the classifier
-    assert (finished.path / "evaluation" / "evaluation.json").is_file()
+    (measured,) = read_evaluation(finished).measured.values()
+    assert (measured.num, measured.sample.steps, measured.classes) == (12, 2, None)
     assert "unknown key" in one_line(atoll("evaluate", finished.path, "--set", "evaluate.what=1"))
 
 

@@ -70,10 +70,4 @@ def test_defaults_fit_anything():
 
 
 def test_states_that_are_at_rest_need_no_encoder():
-    check(run("condition.kind=text"), Facts(shape=(1, 8, 8), captions=True, text=True))
-
-
-def test_the_record_of_prepare_tells_all():
-    record = {"shape": [1, 28, 28], "rows": 5, "class_names": ["a", "b"], "text": {"width": 3}}
-    assert Facts.of_record(record) == Facts((1, 28, 28), 5, 2, True, True)
-    assert Facts.of_record({**record, "class_names": [], "text": None}) == Facts((1, 28, 28), 5, 0)
+    check(run("condition.kind=text"), Facts(shape=(1, 8, 8), captions=True, text=8))

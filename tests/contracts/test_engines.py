@@ -21,20 +21,6 @@ LAUNCH = {
 }
 
 
-@pytest.fixture(scope="module")
-def ray(tmp_path_factory):
-    """A cluster of one machine."""
-    from atoll.launch import on_ray
-
-    library = on_ray.library()
-    memory = {"object_store_memory": 80 * 10**6, "include_dashboard": False}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATOLL_SCRATCH", str(tmp_path_factory.mktemp("scratch")))
-        library.init(address="local", num_cpus=2, num_gpus=0, log_to_driver=False, **memory)
-        yield library
-        library.shutdown()
-
-
 @pytest.fixture(
     params=[
         "local",
@@ -62,7 +48,7 @@ def made(play, name):
 
 
 def jobs_of(run):
-    return [driver.job_of(node) for node in graph.nodes(run) if node.is_job]
+    return driver.jobs_of([node for node in graph.nodes(run) if node.is_job])
 
 
 def quiet(statuses):

@@ -8,19 +8,8 @@ from hypothesis import strategies as st
 
 from atoll.storage.leases import StoreLeases, kept, wait
 from atoll.storage.store import open_store
-from tests.clocks import ManualClock
 
 SECONDS = 60.0
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
-
-
-@pytest.fixture
-def events():
-    return []
 
 
 @pytest.fixture(params=["folder", "s3"])

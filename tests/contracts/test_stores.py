@@ -55,6 +55,14 @@ def test_small_files(place):
     assert place.read("ab") == b""
 
 
+def test_what_a_file_has_beyond_what_one_knows(place):
+    assert place.read_from("lines", 0) is None
+    place.write("lines", b"one\ntwo\n")
+    assert place.read_from("lines", 0) == b"one\ntwo\n"
+    assert place.read_from("lines", 4) == b"two\n"
+    assert place.read_from("lines", 8) == b"" and place.read_from("lines", 9) == b""
+
+
 def test_names_are_those_below_a_folder_in_order(place):
     for name in ("b/2", "b/10", "b/c/3", "bc/4", "a"):
         place.write(name, b"x")

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from atoll.config import DataConfig, EncodeConfig, PartitionConfig, RunConfig
+from atoll.data.encode import prepare
+from atoll.data.parts import Parts
 from atoll.runs import Run
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here may wait for a network
@@ -79,3 +81,14 @@ def npz(tmp_path: Path) -> Callable[..., Path]:
         return tmp_path / name
 
     return make
+
+
+@pytest.fixture
+def parts(make_run: MakeRun, npz: Any) -> Parts:
+    """Sixty samples of four classes in parts of sixteen; five more are duplicates, and dropped."""
+    images = pixels(60)
+    run = make_run(
+        npz(images=np.concatenate([images, images[:5]]), labels=np.arange(65) % 4),
+        data={"part": 16, "duplicates": "drop"},
+    )
+    return Parts(prepare(run))

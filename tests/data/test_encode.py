@@ -17,6 +17,7 @@ from PIL import Image
 
 from atoll.data import encode, identity
 from atoll.data.encode import prepare
+from atoll.data.partition import partition
 from atoll.data.sources import open_source
 from atoll.errors import DataError, RunError, StaleError
 from atoll.runs.locks import alone
@@ -304,3 +305,12 @@ def test_only_a_named_arithmetic_is_part_of_what_data_is_made_from(make_run: Mak
     assert (
         identity.identity_of_settings(configs[0])["encode"] == identity.identity_of_settings(plain)["encode"]
     )
+
+
+def test_what_is_done_can_be_looked_at_while_others_do(make_run: MakeRun, npz: Any) -> None:
+    """Several trainings of a study begin at once, each of which asks for the same samples and clusters."""
+    run = make_run(npz(images=pixels(60)))
+    data, clusters = prepare(run), partition(run)
+    with alone(run.data.path), alone(run.partition.path):
+        assert prepare(run).digest == data.digest
+        assert partition(run).digest == clusters.digest

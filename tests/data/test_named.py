@@ -2,7 +2,6 @@
 
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,23 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from atoll.config import PartitionConfig
-from atoll.data.encode import prepare
 from atoll.data.named import FileRule
 from atoll.data.partition import make_rule
 from atoll.data.parts import Parts
 from atoll.data.rules import View
 from atoll.errors import DataError
-from tests.data.conftest import MakeRun, pixels
-
-
-@pytest.fixture
-def parts(make_run: MakeRun, npz: Any) -> Parts:
-    images = pixels(60)
-    run = make_run(
-        npz(images=np.concatenate([images, images[:5]]), labels=np.arange(65) % 4),
-        data={"part": 16, "duplicates": "drop"},
-    )
-    return Parts(prepare(run))
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet by id", "parquet by hex"])

@@ -1,7 +1,6 @@
 """Each way of deciding gives every sample a cluster, the same wherever the sample appears."""
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,21 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atoll.config import PartitionConfig
-from atoll.data.encode import prepare
 from atoll.data.parts import Parts
 from atoll.data.rules import FeatureRule, LabelRule, RandomRule, View, draw, lottery
 from atoll.errors import DataError
-from tests.data.conftest import MakeRun, pixels
-
-
-@pytest.fixture
-def parts(make_run: MakeRun, npz: Any) -> Parts:
-    images = pixels(60)
-    run = make_run(
-        npz(images=np.concatenate([images, images[:5]]), labels=np.arange(65) % 4),
-        data={"part": 16, "duplicates": "drop"},
-    )
-    return Parts(prepare(run))
 
 
 def shuffled(parts: Parts, order: list[int]) -> Parts:

@@ -103,6 +103,8 @@ def test_the_commands_say_it_off_a_terminal(
     before = said("show", "--data").splitlines()
     assert before[0] == "23 pictures of 1 x 8 x 8, uint8"  # one of which cannot be read
     assert "classes: 2: cat (12), dog (10)" in before
+    assert "as far as a few samples show (`atoll prepare` counts all):" in before
+    assert not any("duplicates" in line for line in before)  # which a few samples cannot show
     assert before[-1] == f"Wrote {tmp_path / 'runs' / 'mine' / 'preview.png'}"
     with Image.open(tmp_path / "runs" / "mine" / "preview.png") as sheet:
         assert min(sheet.size) > 5 * 8

@@ -97,6 +97,49 @@ def test_reading_may_begin_anywhere_in_a_damaged_tar(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.parametrize(("begin", "end"), [(4, 8), (4, 5), (0, 4)])
+def test_holes_of_zeros_are_no_end(tmp_path: Path, begin: int, end: int) -> None:
+    headers = write(tmp_path / "a.tar", files_of(12))
+    raw = bytearray((tmp_path / "a.tar").read_bytes())
+    raw[headers[begin] : headers[end] + 100] = bytes(headers[end] + 100 - headers[begin])
+    (tmp_path / "a.tar").write_bytes(raw)
+    items = read(tmp_path / "a.tar")
+    assert len(items) >= 12
+    before = list(range(begin - 1)) if begin else []
+    assert [grey for grey in greys(items) if grey is not None] == [*before, *range(end + 1, 12)]
+
+
+@pytest.mark.parametrize(("begin", "end"), [(7, 10), (8, 11), (7, 11), (6, 12), (9, 10), (6, 11)])
+def test_several_broken_headers_lose_nothing_uncounted(tmp_path: Path, begin: int, end: int) -> None:
+    headers = write(tmp_path / "a.tar", files_of(8, captions=True))
+    flip(tmp_path / "a.tar", *(place + 20 for place in headers[begin:end]))
+    items = read(tmp_path / "a.tar")
+    whole = [index for index in range(8) if not (begin <= 2 * index < end or begin <= 2 * index + 1 < end)]
+    assert [grey for grey in greys(items) if grey is not None] == whole
+    assert len(items) == 8
+
+
+def test_a_header_of_zeros_before_a_small_file_is_a_sample_lost(tmp_path: Path) -> None:
+    headers = write(tmp_path / "a.tar", {f"{index}.png": encoded(picture(index)) for index in range(6)})
+    raw = bytearray((tmp_path / "a.tar").read_bytes())
+    raw[headers[3] : headers[3] + 512] = bytes(512)
+    (tmp_path / "a.tar").write_bytes(raw)
+    items = read(tmp_path / "a.tar")
+    assert len(items) >= 6
+    assert {grey for grey in greys(items) if grey is not None} >= {0, 1, 4, 5}
+
+
+def test_a_file_that_ends_in_many_zeros_was_not_all_written(tmp_path: Path) -> None:
+    headers = write(tmp_path / "a.tar", files_of(40))
+    raw = bytearray((tmp_path / "a.tar").read_bytes())
+    raw[headers[20] :] = bytes(len(raw) - headers[20])
+    (tmp_path / "a.tar").write_bytes(raw)
+    last = read(tmp_path / "a.tar")[-1]
+    assert isinstance(last, Skipped)
+    assert last.unknown
+    assert "not all written" in last.reason
+
+
 @pytest.mark.parametrize("member", [0, 1])
 def test_a_sample_without_its_caption_is_not_taken_for_whole(tmp_path: Path, member: int) -> None:
     headers = write(tmp_path / "a.tar", files_of(6, captions=True))

@@ -15,6 +15,7 @@ from atoll.errors import DataError
 from atoll.runs.records import TextFormat
 from tests.data.conftest import MakeRun, pixels
 from tests.pretend_gpu import pretended_gpu
+from tests.serving import word_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # other people's
 
@@ -25,23 +26,7 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "red", "green", "cat", "dog", 
 def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Tiny encoders of the classes that text-to-image models use, random weights, saved to folders."""
     transformers = pytest.importorskip("transformers")
-    tokenizers = pytest.importorskip("tokenizers")
-    raw = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({word: i for i, word in enumerate(WORDS)}, "[UNK]")
-    )
-    raw.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    raw.post_processor = tokenizers.processors.TemplateProcessing(
-        "[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=raw,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        eos_token="[SEP]",
-        model_max_length=16,
-    )
+    tokenizer = word_tokenizer(WORDS)
     torch.manual_seed(0)
     size = {
         "hidden_size": 8,

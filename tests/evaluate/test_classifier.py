@@ -88,7 +88,7 @@ def labelled(num=3 * BATCH, unlabelled=0, name="made"):
 
 def test_without_labels_or_with_few_it_says_what_else_to_use(tmp_path, untrained):
     for real in (real_of(pictures(300)), labelled(2 * BATCH - 1), labelled(2 * BATCH - 1, 200)):
-        with pytest.raises(DataError, match="need labels; use pixels"):
+        with pytest.raises(DataError, match="need labels, at least 128 samples with one; use pixels"):
             classifier.trained(real, real.stored, tmp_path)
     assert untrained == []
     assert list(tmp_path.iterdir()) == []

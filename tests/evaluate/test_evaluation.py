@@ -61,12 +61,9 @@ def test_networks_are_known_by_their_weights(finished, taught):
 
 
 def pretended(*done):
-    """A run of two clusters whose networks have these digests; None is one that is not finished."""
-    stages = [SimpleNamespace(done=digest is not None, digest=digest) for digest in done]
+    """A run whose networks have these digests; None is one that is not finished."""
     return SimpleNamespace(
-        config=SimpleNamespace(partition=SimpleNamespace(clusters=2)),
-        expert=lambda index: stages[index],
-        **dict(zip(("router", "student", "few_step"), stages[2:], strict=True)),
+        networks=[SimpleNamespace(done=digest is not None, digest=digest) for digest in done]
     )
 
 

@@ -104,7 +104,10 @@ def test_series_are_seen_in_their_own_values():
 
 def test_labels_decide_what_is_measured_on():
     assert features.default_names(real_of(pictures(2))) == ("pixels",)
-    assert features.default_names(real_of(pictures(2), ["a", None], ("a",))) == ("classifier",)
+    few, enough = (2 * classifier.BATCH + more for more in (-1, 0))
+    for count, name in ((few, "pixels"), (enough, "classifier")):
+        real = real_of(pictures(count + 1), [*["a"] * count, None], ("a",))
+        assert features.default_names(real) == (name,)
 
 
 def test_a_model_that_sees_pictures_is_not_shown_series(tmp_path):

@@ -44,13 +44,17 @@ def test_weights_multiply_samples_and_not_pixels():
     assert combined.flatten(1).std(1).max() == 0
 
 
+def normalised(rows):
+    p = torch.tensor(rows, dtype=torch.float64)
+    return p / p.sum(1, keepdim=True)
+
+
 posteriors = st.lists(st.lists(st.floats(0.001, 1), min_size=5, max_size=5), min_size=1, max_size=6)
 
 
 @given(posteriors, st.integers(1, 7))
 def test_top_k_keeps_the_k_largest_in_proportion(rows, k):
-    p = torch.tensor(rows, dtype=torch.float64)
-    p = p / p.sum(1, keepdim=True)
+    p = normalised(rows)
     w = mixture.top_k(p, k)
     torch.testing.assert_close(w.sum(1), torch.ones(len(p), dtype=torch.float64))
     assert ((w > 0).sum(1) == min(k, 5)).all()
@@ -80,8 +84,7 @@ def test_one_hot():
 
 @given(posteriors, st.floats(0.01, 1))
 def test_nucleus_is_the_fewest_experts_with_that_mass(rows, mass):
-    p = torch.tensor(rows, dtype=torch.float64)
-    p = p / p.sum(1, keepdim=True)
+    p = normalised(rows)
     w = mixture.nucleus(p, mass)
     torch.testing.assert_close(w.sum(1), torch.ones(len(p), dtype=torch.float64))
     for row, weights in zip(p, w, strict=True):
@@ -92,8 +95,7 @@ def test_nucleus_is_the_fewest_experts_with_that_mass(rows, mass):
 
 @given(posteriors, st.floats(0, 1))
 def test_threshold_keeps_what_reaches_it_and_at_least_the_best(rows, least):
-    p = torch.tensor(rows, dtype=torch.float64)
-    p = p / p.sum(1, keepdim=True)
+    p = normalised(rows)
     w = mixture.threshold(p, least)
     torch.testing.assert_close(w.sum(1), torch.ones(len(p), dtype=torch.float64))
     assert ((w > 0) == ((p >= least) | (p == p.max(1, keepdim=True).values))).all()

@@ -97,3 +97,10 @@ def test_the_reach_of_the_schedules():
     """The largest and smallest noise that each has seen, as a time of the linear path."""
     reaches = [path.PATHS[name].reach for name in VARIANCE_PRESERVING]
     np.testing.assert_allclose(reaches, [(0.006, 0.99995), (0.010, 0.9937), (0.028, 0.936)], atol=6e-4)
+
+
+def test_the_data_is_predicted_from_any_point_of_a_path():
+    x_0, noise = torch.randn(2, 3, 4, dtype=torch.float64)
+    t = double(0.0, 0.3, 1.0)
+    predicted = path.data_prediction(path.point(x_0, noise, t), path.velocity(x_0, noise), t)
+    torch.testing.assert_close(predicted, x_0)

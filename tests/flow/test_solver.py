@@ -126,3 +126,51 @@ def test_rows_may_be_at_times_of_their_own():
         one = slice(row, row + 1)
         alone = solver.euler(gaussian(0.5), x_t[one], float(now[row]), float(then[row]))
         torch.testing.assert_close(together[one], alone)
+
+
+@pytest.mark.parametrize("shift", [1.0, 3.0])
+@pytest.mark.parametrize("steps", [1, 2, 3, 7])
+@pytest.mark.parametrize("name", list(solver.SOLVERS))
+def test_a_solver_as_a_recursion_is_the_solver(name, steps, shift):
+    """Whatever the velocity: here one that is neither linear nor the same anywhere."""
+
+    def velocity(x_t, t):
+        return torch.sin(3 * x_t) * (1 + t[:, None]) + x_t.flip(1) * t[:, None]
+
+    noise = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x_t, memory = noise, torch.zeros_like(noise)
+    moves = solver.moves(name, steps, shift)
+    assert [move.t for move in moves] == solver.asked(name, steps, shift)
+    for move in moves:
+        coefficients = torch.tensor(move, dtype=torch.float64).expand(4, -1)
+        x_t, memory = solver.moved(coefficients, x_t, velocity(x_t, coefficients[:, 0]), memory)
+    expected = solver.integrate(velocity, noise, steps, solver.SOLVERS[name](), shift=shift)
+    torch.testing.assert_close(x_t, expected, atol=1e-12, rtol=1e-12)
+
+
+def test_rows_of_different_solvers_move_together():
+    """Each row has coefficients of its own, and comes to where it would have come alone."""
+
+    def velocity(x_t, t):
+        return torch.cos(x_t) * (1 + t[:, None])
+
+    noise = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    names = list(solver.SOLVERS)
+    ways = [solver.moves(name, steps) for name, steps in zip(names, (9, 5, 9), strict=True)]
+    x_t, memory = noise, torch.zeros_like(noise)
+    for now in zip(*ways, strict=True):
+        coefficients = torch.tensor(now, dtype=torch.float64)
+        x_t, memory = solver.moved(coefficients, x_t, velocity(x_t, coefficients[:, 0]), memory)
+    for row, (name, steps) in enumerate(zip(names, (9, 5, 9), strict=True)):
+        alone = solver.integrate(velocity, noise[row : row + 1], steps, solver.SOLVERS[name]())
+        torch.testing.assert_close(x_t[row : row + 1], alone, atol=1e-12, rtol=1e-12)
+
+
+def test_the_recursion_of_a_flow_map_says_where_each_step_ends():
+    moves = solver.moves("euler", 4)
+    assert [(move.t, move.t_next, move.b) for move in moves] == [
+        (1, 0.75, -0.25),
+        (0.75, 0.5, -0.25),
+        (0.5, 0.25, -0.25),
+        (0.25, 0, -0.25),
+    ]

@@ -56,22 +56,13 @@ def test_an_expert_elsewhere_downloads_what_it_begins_with(place, finished, kind
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("on", ["slurm", "ray"])
-@pytest.mark.parametrize("kind", ["start", "init"])
-def test_a_whole_run_on_an_engine(place, finished, tmp_path, monkeypatch, on, kind):
-    monkeypatch.setenv("ATOLL_SCRATCH", str(tmp_path / "scratch"))
+@pytest.mark.parametrize(("kind", "on"), [("start", "slurm"), ("init", "ray")])
+def test_a_whole_run_on_an_engine(place, finished, request, kind, on):
     begin = "start.steps=1" if kind == "start" else f"expert.init='{finished.expert(0).path}'"
     run = place("driver", begin)
     if on == "ray":
-        from atoll.launch import on_ray
-
-        memory = {"object_store_memory": 80 * 10**6, "include_dashboard": False}
-        on_ray.library().init(address="local", num_cpus=2, log_to_driver=False, **memory)
-    try:
-        driver.drive(run, on, quiet())
-    finally:
-        if on == "ray":
-            on_ray.library().shutdown()
+        request.getfixturevalue("ray")
+    driver.drive(run, on, quiet())
     began = run.start if kind == "start" else finished.expert(0)
     assert {run.expert(k).record.made_from["init"] for k in range(3)} == {began.digest}
-    assert run.stage("report").done
+    assert run.report.done

@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from atoll.config import RunConfig
-from atoll.errors import StaleError
+from atoll.errors import ConfigError, Interrupted, StaleError
 from atoll.launch import driver
 from atoll.launch.driver import Screen
-from atoll.runs import Run, graph
+from atoll.runs import Run, graph, read_lines
 
 QUICK = ["expert.steps=1", "router.steps=1", "sample.steps=1", "sample.num=2"]
 
@@ -105,7 +105,7 @@ def test_other_samples_are_drawn_without_asking(driven):
 
 
 def test_a_job_knows_the_step_that_it_goes_on_from(tmp_path):
-    job = driver.job_of(graph.node(Run(tmp_path, RunConfig(name="a")), "expert 0"))
+    [job] = driver.jobs_of([graph.node(Run(tmp_path, RunConfig(name="a")), "expert 0")])
     assert job.saved_step() == 0
     (job.folder / "state").mkdir(parents=True)
     (job.folder / "state" / "latest.json").write_text(
@@ -115,19 +115,18 @@ def test_a_job_knows_the_step_that_it_goes_on_from(tmp_path):
 
 
 COUNTED = """
-import resource, sys
+import sys
 sys.argv = ["atoll", *sys.argv[1:]]
 try:
     from atoll.cli import main
     main()
 finally:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    print(used.ru_utime + used.ru_stime, sorted({"torch", "matplotlib"} & set(sys.modules)), file=sys.stderr)
+    print(sorted({"torch", "numpy", "pyarrow", "matplotlib"} & set(sys.modules)), file=sys.stderr)
 """
 
 
 def test_a_finished_run_is_only_looked_at(driven, tmp_path):
-    """Records alone are read: less than a second of CPU, no torch, and every file stays as it is."""
+    """Records alone are read: nothing that computes or draws is loaded, and every file stays as it is."""
     recipe = driven.path / "run.toml"
     sets = [part for text in QUICK for part in ("--set", text)]
     before = files(driven.path)
@@ -135,9 +134,7 @@ def test_a_finished_run_is_only_looked_at(driven, tmp_path):
     environment = {**os.environ, "ATOLL_RUNS": str(driven.path.parent)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    seconds, modules = done.stderr.split(maxsplit=1)
-    assert modules.strip() == "[]"
-    assert float(seconds) <= 1.0
+    assert done.stderr == "[]\n"
     assert files(driven.path) == before
     assert json.loads(done.stdout)["report"].endswith("report.html")
 
@@ -151,3 +148,23 @@ def test_an_expert_elsewhere_is_brought_in_first(driven, tmp_path):
     driver.make(run, graph.of_command(run, "expert", 1), quiet())
     assert run.stage("init", "00").digest == driven.expert(0).digest
     assert run.expert(1).record.made_from["init"] == driven.expert(0).digest
+
+
+def test_what_became_of_jobs_is_written_down(driven):
+    lines = read_lines(driven.path / "events.jsonl")
+    assert (lines[0]["event"], lines[-1]["event"]) == ("making", "finished")
+    done = {line["stage"] for line in lines if line["event"] == "done"}
+    assert done == {"router", "expert 0", "expert 1", "expert 2"}
+
+
+@pytest.mark.parametrize(("error", "event"), [(ConfigError, "failed"), (Interrupted, "interrupted")])
+def test_why_it_ended_early_is_written_down(prepared, error, event):
+    run = prepared()
+
+    def make():
+        raise error("for a reason")
+
+    with pytest.raises(error):
+        driver._noted(run, make)
+    (line,) = read_lines(run.path / "events.jsonl")
+    assert (line["event"], line["problem"]) == (event, "for a reason")

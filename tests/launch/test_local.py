@@ -1,18 +1,17 @@
 """What only this machine as an engine does; the rest is in contracts/test_engines."""
 
+import contextlib
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from atoll.errors import AtollError
-from atoll.launch import driver, machine
+from atoll.launch import driver, local, machine, process, warm
 from atoll.launch.engine import Place
-from atoll.launch.local import Local
 from atoll.runs import graph, read_json, read_lines
+from tests import commands
 from tests.machines import children, wait_for
 
 
@@ -21,15 +20,17 @@ def _no_gpus(monkeypatch):
     monkeypatch.setattr(machine, "visible_gpus", lambda: ())
 
 
-def engine_of(run):
-    return Local(Place(run.path, run.config.launch, run))
+@pytest.fixture
+def engine_of():
+    with contextlib.ExitStack() as stack:
+        yield lambda run: stack.enter_context(local.opened(Place(run.path, run.config.launch, run)))
 
 
 def jobs_of(run):
-    return [driver.job_of(node) for node in graph.nodes(run) if node.is_job]
+    return driver.jobs_of([node for node in graph.nodes(run) if node.is_job])
 
 
-def test_no_more_at_once_than_allowed(play):
+def test_no_more_at_once_than_allowed(play, engine_of):
     run = play(launch={"at_once": 1})
     running = []
     driver.run_jobs(
@@ -41,13 +42,13 @@ def test_no_more_at_once_than_allowed(play):
     assert run.stage("last").done
 
 
-def test_a_job_gets_its_threads(play):
+def test_a_job_gets_its_threads(play, engine_of):
     run = play(launch={"threads": 3})
     driver.run_jobs(jobs_of(run), engine_of(run), lambda statuses: None)
     assert (run.stage("one").path / "threads").read_text() == "3"
 
 
-def test_each_gpu_gets_one_job(play, monkeypatch):
+def test_each_gpu_gets_one_job(play, engine_of, monkeypatch):
     monkeypatch.setattr(machine, "visible_gpus", lambda: ("4", "6"))
     run = play(one="wait", two="wait")
     taken: list[str] = []
@@ -64,7 +65,7 @@ def test_each_gpu_gets_one_job(play, monkeypatch):
     assert sorted(taken) == ["4", "6"]
 
 
-def test_a_killed_job_is_named(play):
+def test_a_killed_job_is_named(play, engine_of):
     run = play(one="die")
     with pytest.raises(AtollError, match=r"killed by SIGKILL \(log: .*one\.log\)"):
         driver.run_jobs(jobs_of(run), engine_of(run), lambda statuses: None)
@@ -76,9 +77,7 @@ def test_a_killed_driver_leaves_no_orphans_and_loses_no_step(prepared, tiny):
     settings = ["expert.steps=5000", "expert.log_every=1", "expert.save_every=5000", "launch.at_once=3"]
     run = prepared(*settings)
     sets = [part for text in settings for part in ("--set", text)]
-    started = subprocess.Popen(
-        [sys.executable, "-m", "atoll", "run", str(tiny), *sets], stderr=subprocess.PIPE, text=True
-    )
+    started = commands.Command(["run", tiny, *sets])
     metrics = run.expert(0).path / "metrics.jsonl"
     wait_for(lambda: len(read_lines(metrics)) > 3, started)
     experts = children(started.pid)
@@ -95,10 +94,31 @@ def test_a_killed_driver_leaves_no_orphans_and_loses_no_step(prepared, tiny):
     assert "stopped at step" in (run.path / "experts" / "00.log").read_text()
 
 
-def test_a_slot_that_is_free_is_taken_again(play, monkeypatch):
+def test_a_slot_that_is_free_is_taken_again(play, engine_of, monkeypatch):
     """Jobs beyond the GPUs wait, and get the one that a finished job had."""
     monkeypatch.setattr(machine, "visible_gpus", lambda: ("7",))
     run = play()
     driver.run_jobs(jobs_of(run), engine_of(run), lambda statuses: None)
     assert {(run.stage(name).path / "gpus").read_text() for name in ("one", "two", "last")} == {"7"}
     assert os.environ.get("CUDA_VISIBLE_DEVICES") != "7"
+
+
+def test_jobs_of_one_thread_are_forked_and_others_are_not(play, engine_of, monkeypatch):
+    """A fork would not have the threads of libraries, nor a device that its parent has touched."""
+    forked: list[bool] = []
+    fork = process.fork
+
+    def noted(spec, parent, **options):
+        forked.append(parent is not None)
+        return fork(spec, parent, **options)
+
+    monkeypatch.setattr(process, "fork", noted)
+    for launch, gpus in (({"threads": 1}, ()), ({"threads": 2}, ()), ({"threads": 1}, ("0",))):
+        monkeypatch.setattr(machine, "visible_gpus", lambda gpus=gpus: gpus)
+        run = play(launch=launch)
+        engine = engine_of(run)
+        job = jobs_of(run)[0]
+        engine.room(1, 0)
+        engine.start(job)
+        engine.stop([job])
+    assert forked == [warm.FORKS, False, False]

@@ -91,7 +91,8 @@ def test_gpus_are_divided_among_jobs(box):
 
 def test_the_environment_of_a_job(box, monkeypatch):
     box(4)
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    for name in threads.WAITING:
+        monkeypatch.delenv(name, raising=False)
     made = machine.share(2, LaunchConfig(), useful=9).variables(1)
     assert made == {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2", **threads.WAITING}
     monkeypatch.setenv("KMP_BLOCKTIME", "5")

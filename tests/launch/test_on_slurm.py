@@ -3,8 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -16,6 +14,7 @@ from atoll.launch.engine import Place
 from atoll.launch.job import Job, JobSpec, JobStatus
 from atoll.runs import Run, graph, read_json, read_lines
 from atoll.train import jobs
+from tests import commands
 from tests.machines import children, wait_for
 
 pytestmark = pytest.mark.slow
@@ -41,17 +40,13 @@ def job_of(run, index):
 
 
 def test_submitted_preempted_stopped_and_queued_again(prepared, tiny):
-    """One expert is preempted, one is told to stop, one is left alone: all end as if nothing had happened."""
+    """One expert is preempted, one is told to stop: both end as if nothing had happened."""
     settings = ["expert.steps=600", "expert.log_every=1", "expert.save_every=1000", "router.steps=2"]
     run, here = prepared(*settings), prepared(*settings, name="here")
+    jobs.expert(run, 2)
+    jobs.router(run)
     sets = [part for text in (*settings, LOCAL) for part in ("--set", text)]
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "atoll", "run", str(tiny), "--on", "slurm", *sets],
-        env={**os.environ, "ATOLL_RUNS": str(run.path.parent)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    driver = commands.Command(["run", tiny, "--on", "slurm", *sets], {"ATOLL_RUNS": str(run.path.parent)})
 
     def far_enough(index):
         lines = read_lines(run.expert(index).path / "metrics.jsonl")
@@ -65,7 +60,7 @@ def test_submitted_preempted_stopped_and_queued_again(prepared, tiny):
         wait_for(lambda: far_enough(0), driver)
         listed = read_json(run.path / "slurm" / "jobs.json")
         submitted = {name: one["id"] for name, one in listed.items()}
-        assert sorted(submitted) == ["expert 0", "expert 1", "expert 2", "router"]
+        assert sorted(submitted) == ["expert 0", "expert 1"], "and not what is done"
         os.kill(children(int(submitted["expert 0"]))[0], signal.SIGUSR2)  # as Slurm announces a preemption
         _, err = driver.communicate(timeout=600)
     finally:
@@ -85,7 +80,7 @@ def test_submitted_preempted_stopped_and_queued_again(prepared, tiny):
 
 def test_a_failure_is_told_in_the_words_of_the_job(prepared, tiny):
     run = prepared(LOCAL)
-    job = driver.job_of(graph.node(run, "expert 1"))
+    [job] = driver.jobs_of([graph.node(run, "expert 1")])
     job = replace(job, name="expert 7", spec=replace(job.spec, stage="expert 7"))
     with pytest.raises(Exception, match="expert 7 failed: there is no expert 7"):
         driver.run_jobs([job], on_slurm.OnSlurm(place_of(run)), lambda statuses: None)
@@ -159,32 +154,9 @@ def test_what_slurm_is_asked_for(prepared, tmp_path, monkeypatch):
     assert [option for option in (*wanted, "--gpus-per-node=1") if f"#SBATCH {option}" not in text] == []
 
 
-def test_a_time_limit_is_met_by_saving_ahead(prepared, tiny):
-    """A minute's limit with 35 seconds of grace: the signal comes after 25 seconds, and the job goes on."""
-    settings = ["expert.steps=100000", "expert.log_every=1", "expert.save_every=100000", LOCAL]
-    run = prepared(*settings, "launch.minutes=1", "launch.grace=35")
-    job = driver.job_of(graph.node(run, "expert 0"))
-    engine = on_slurm.OnSlurm(place_of(run))
-    engine.start(job)
-    submitted = engine._jobs["expert 0"]
-    log = job.log
-    for _ in range(1200):
-        if log.is_file() and "stopped at step" in log.read_text() and len(steps(run)) > 2:
-            break
-        time.sleep(0.1)
-    first = read_json(run.expert(0).path / "state" / "latest.json")["step"]
-    assert first > 0, "it saved ahead of its limit"
-    for _ in range(1200):
-        if steps(run) and steps(run)[-1] > first:
-            break
-        time.sleep(0.1)
-    for pid in processes("submitit.local._local", str(run.path / "slurm")):
-        os.kill(pid, signal.SIGKILL)
-    for pid in processes("submitit.core._submit", str(run.path / "slurm")):
-        os.kill(pid, signal.SIGKILL)
-    submitted._process.wait()
-    assert steps(run)[-1] > first, "and went on in a new one"
-
-
-def steps(run):
-    return [line["step"] for line in read_lines(run.expert(0).path / "metrics.jsonl")]
+def test_whoever_plays_slurm_has_the_limits_too(prepared):
+    """It announces the end of a job ahead of its limit, by the signal that a preemption has."""
+    executor = on_slurm.open_executor(place_of(prepared(LOCAL, "launch.minutes=720", "launch.grace=90")))
+    asked = {name: executor.parameters[name] for name in ("timeout_min", "signal_delay_s")}
+    assert asked == {"timeout_min": 720, "signal_delay_s": 90}
+    assert executor.max_num_timeout == prepared(name="other").config.launch.retries

@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from atoll.config import RunConfig
 from atoll.launch import process
@@ -59,3 +60,28 @@ def _handles(listed):
     status = Path(f"/proc/{found[0]}/status").read_text()
     caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
     return bool(int(caught.split()[1], 16) & (1 << (signal.SIGTERM - 1)))
+
+
+WORKER: Any = object()
+
+
+class Asked:
+    """A parent that only keeps what it was asked for."""
+
+    def start(self, request, out, err, fresh):
+        self.request, self.files = request, (out, err)
+        return WORKER
+
+
+def test_a_worker_that_is_forked_is_told_the_same(tmp_path):
+    spec, parent = JobSpec.of("expert 3", RunConfig(name="a"), tmp_path), Asked()
+    with (tmp_path / "log").open("wb") as log:
+        assert process.fork(spec, parent, log=log, variables={"OMP_NUM_THREADS": "5"}) is WORKER
+        assert parent.files == (log.fileno(), log.fileno())
+    asked = parent.request
+    assert [asked.module, *asked.arguments] == spec.arguments()
+    assert asked.environment == process.environment(spec, {"OMP_NUM_THREADS": "5"})
+    assert asked.environment["ATOLL_RUNS"] == str(tmp_path.parent)
+    assert asked.at_death == signal.SIGTERM
+    assert asked.imports == ["atoll.launch.work", "atoll.train.jobs"]
+    assert not asked.heir

@@ -1,9 +1,6 @@
 """Several processes of one job: two on the CPU, where two GPUs are only said to be there."""
 
-import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -11,6 +8,7 @@ from atoll.errors import AtollError, Interrupted
 from atoll.launch import ranks
 from atoll.launch.job import JobSpec
 from atoll.runs import Run, graph, read_json, read_lines
+from tests import commands
 from tests.machines import wait_for
 
 
@@ -69,16 +67,16 @@ def test_a_job_of_two_ranks_is_the_job_of_one_and_is_stopped_as_one(prepared, ti
     settings = ["expert.steps=30", "expert.log_every=1", "expert.precision=float32", "launch.gpus=2"]
     run, alone = prepared(*settings), prepared(*settings, name="alone")
     sets = [part for text in settings for part in ("--set", text)]
-    command = [sys.executable, "-m", "atoll", "expert", "0", str(tiny), *sets]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "0,1", "ATOLL_RUNS": str(run.path.parent)}
-    started = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    command = ["expert", "0", tiny, *sets]
+    environment = {"CUDA_VISIBLE_DEVICES": "0,1", "ATOLL_RUNS": str(run.path.parent)}
+    started = commands.Command(command, environment)
     wait_for(lambda: len(read_lines(run.expert(0).path / "metrics.jsonl")) > 3, started)
     started.send_signal(signal.SIGTERM)
     _, err = started.communicate(timeout=300)
     if started.returncode != 0:  # else it was through before it heard
         assert started.returncode == 75, err
         assert 3 < read_json(run.expert(0).path / "state" / "latest.json")["step"] <= 30
-        subprocess.run(command, env=environment, check=True, capture_output=True)
+        assert commands.run(*command, environment=environment).returncode == 0
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     graph.node(alone, "expert 0").make()
     assert Run.open(run.path).expert(0).contents.steps == 30

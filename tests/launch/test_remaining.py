@@ -71,6 +71,8 @@ def test_before_anything_is_measured_nothing_is_claimed(job):
     assert Remaining().look([job("expert 0"), job("expert 1")]).seconds is None
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(0, "0:00:00"), (252.9, "0:04:12"), (36_061, "10:01:01")])
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0, "0:00:00"), (252.4, "0:04:12"), (252.9, "0:04:13"), (36_061, "10:01:01")]
+)
 def test_a_time_in_words(seconds, words):
     assert clock_time(seconds) == words

@@ -26,13 +26,19 @@ def machine(folder, finished, store, name):
     return run
 
 
-def test_sites_and_a_merger_share_only_a_store(finished, tmp_path):
-    store = tmp_path / "store"
+def filled(folder, finished):
+    """A store with all that a student is made from, and the machine that it came from."""
+    store = folder / "store"
     store.mkdir()
-    origin = machine(tmp_path, finished, store, "origin")
+    origin = machine(folder, finished, store, "origin")
     for stage in ("data", "partition", "experts", "router"):
         (origin.path / stage).symlink_to((finished.path / stage).resolve())
     leased.look(origin)  # what is there comes into the store
+    return store, origin
+
+
+def test_sites_and_a_merger_share_only_a_store(finished, tmp_path):
+    store, origin = filled(tmp_path, finished)
     sites = [machine(tmp_path, finished, store, f"site-{index}") for index in range(2)]
     merger = machine(tmp_path, finished, store, "merger")
     for _ in range(2):
@@ -49,12 +55,7 @@ def test_sites_and_a_merger_share_only_a_store(finished, tmp_path):
 
 
 def test_all_rounds_on_one_machine_with_a_store(finished, tmp_path):
-    store = tmp_path / "store"
-    store.mkdir()
-    origin = machine(tmp_path, finished, store, "origin")
-    for stage in ("data", "partition", "experts", "router"):
-        (origin.path / stage).symlink_to((finished.path / stage).resolve())
-    leased.look(origin)
+    store, _ = filled(tmp_path, finished)
     other = machine(tmp_path, finished, store, "other")
     leased.work(graph.node(other, "student"))
     assert Mirror.of(other).is_done(other.student)

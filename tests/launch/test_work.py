@@ -2,26 +2,9 @@ import subprocess
 import sys
 
 from atoll.config import RunConfig
-from atoll.errors import ConfigError, Interrupted
 from atoll.launch import work
 from atoll.launch.job import JobSpec
 from atoll.runs import graph
-
-
-def raising(error):
-    def action():
-        raise error
-
-    return action
-
-
-def test_how_a_worker_ends(capsys):
-    assert work.exit_code(lambda: None) == 0
-    assert work.exit_code(raising(ConfigError("two\nlines"))) == 1
-    assert capsys.readouterr().err == "atoll: two lines\n"
-    assert work.exit_code(raising(Interrupted("saved"))) == 75
-    assert work.exit_code(raising(OSError(28, "No space left", "weights"))) == 1
-    assert capsys.readouterr().err.endswith("atoll: weights: No space left\n")
 
 
 def test_a_stage_is_made_here_where_there_is_no_store(play):

@@ -76,7 +76,8 @@ def test_parameters_and_flops_are_those_of_the_network(shape, patch):
     assert len(networks) == 9 * math.prod(
         len(set(column)) for column in zip(*map(dict.values, settings()), strict=True)
     )
-    for network in networks:
+    # The rank of samples meets every choice, condition and role, though not all of them at once.
+    for network in networks if len(patch) == 2 else networks[::5]:
         model = build(network)
         assert costs.parameters(network) == sum(value.numel() for value in model.parameters()), network
         with FlopCounterMode(display=False) as counter:

@@ -1,12 +1,11 @@
-import json
-
 import pytest
 
 from atoll.config import SampleConfig
 from atoll.evaluate.evaluation import setting
 from atoll.pages import measured
 from atoll.plan import strategy_costs
-from atoll.runs import EVALUATION
+from atoll.runs.evaluations import Measurement, Routing
+from atoll.runs.known import known
 
 NUMBER = {"value": 12.345, "low": 11.0, "high": 13.5, "num": 100}
 FLOOR = {"frechet": 0.321, "kernel": 0.1, "precision": 0.9, "recall": 0.8, "num": 100}
@@ -34,14 +33,13 @@ def row(strategy="top-1", **sample):
 
 
 def rows(*several):
-    return {setting(one): one for one in several}
+    return {setting(one): Measurement.model_validate(one) for one in several}
 
 
 def test_a_distance_stands_beside_the_cost_at_which_it_was_measured(finished):
     """Measured with 10 steps in a run that samples with 3: FLOPs are those of 10."""
     found = measured.strategies(finished, rows(row("top-1", steps=10), row("full", steps=20)), "top-1")
-    contents = finished.partition.contents.facts()
-    once = strategy_costs(finished.config, contents)["top-1"]["flops"]
+    once = strategy_costs(finished.config, known(finished.partition.contents))["top-1"]["flops"]
     ten = next(one for one in found if one["name"] == "top-1" and one["distance"])
     assert ten["drawn"] == "10 euler steps"
     assert ten["whole"] == f"{10 * once:.3g}"
@@ -86,26 +84,16 @@ def test_shares_by_class():
     assert table["body"][0] == ["boot", "50.0 %", "25.0 %", "25.0 %"]
 
 
-def test_a_file_of_an_earlier_version_is_read(finished):
-    old = {name: value for name, value in row("top-1").items() if name not in ("sample", "num")}
-    path = finished.path / EVALUATION
-    path.parent.mkdir()
-    sample = SampleConfig(steps=7).model_dump(mode="json")
-    path.write_text(json.dumps({"num": 50, "sample": sample, "strategies": {"top-1": old}}))
-    assert list(measured.rows_of(measured.evaluation(finished))) == ["top-1, 7 euler steps, 50 samples"]
-
-
-def test_nothing_measured_is_nothing_told(finished):
-    assert measured.evaluation(finished) == {}
-    assert measured.rows_of({}) == {}
+def test_nothing_measured_is_nothing_told():
     assert measured.numbers({}) is None
-    assert measured.by_time({}) is None
+    assert measured.by_time(None) is None
     assert measured.distance_name({}) is None
 
 
 @pytest.mark.parametrize("found", [None, {"value": 0.5, "low": 0.25, "high": 0.75}])
 def test_whether_entropy_foretells_what_top_1_loses(found):
     line = {"t": 0.5, **dict.fromkeys(measured.BY_TIME, 0.1)}
-    table = measured.by_time({"routing": {"num": 3, "times": [line], "entropy_predicts_greedy_loss": found}})
+    tree = {"num": 3, "times": [line], "entropy_predicts_greedy_loss": found}
+    table = measured.by_time(Routing.model_validate(tree))
     assert table is not None
     assert ("0.50 (0.25 to 0.75)" in table["foretold"]) == (found is not None)

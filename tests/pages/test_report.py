@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from atoll.config import SampleConfig
 from atoll.pages import measured, report
 from atoll.plan import strategy_costs
 from atoll.runs import EVALUATION, Run, write_json
+from atoll.runs.known import known
 from atoll.sampling import sample
 from atoll.train import student
 from tests.browser import chromium, look, needs_browser
@@ -51,7 +53,7 @@ def test_it_says_what_happened(page, finished):
 
 
 def test_it_says_what_strategies_cost(page, finished):
-    costs = strategy_costs(finished.config, finished.partition.contents.facts())
+    costs = strategy_costs(finished.config, known(finished.partition.contents))
     for name, cost in costs.items():
         assert f"{cost['flops_per_sample']:.3g}" in page, name
     assert "(taken above)" in page
@@ -64,6 +66,8 @@ def test_it_shows_what_was_measured(finished, tmp_path):
     floor = {"frechet": 0.321, "kernel": 0.1, "precision": 0.9, "recall": 0.8, "num": 100}
     space = dict.fromkeys(("frechet", "kernel", "precision", "recall"), number)
     row = {
+        "num": 100,
+        "sample": SampleConfig().model_dump(mode="json"),
         "features": {"classifier": {**space, "floor": floor, "distance": "Fréchet distance, classifier"}},
         "strategy": "top-1",
         "copies": {**number, "value": 0.0, "floor": 0.01},
@@ -73,7 +77,7 @@ def test_it_shows_what_was_measured(finished, tmp_path):
     times = {"t": 0.05, "intervals": {"accuracy": [0.7, 0.9]}}
     times |= dict.fromkeys(measured.BY_TIME, 0.8)
     other = {**row, "strategy": "full", "copies": {**number, "value": 0.5, "floor": 0.01}}
-    found = {"strategies": {"top-1": row, "full": other}, "routing": {"num": 321, "times": [times]}}
+    found = {"measured": {"top-1": row, "full": other}, "routing": {"num": 321, "times": [times]}}
     (finished.path / "evaluation").mkdir()
     (finished.path / "evaluation" / "evaluation.json").write_text(json.dumps(found))
     page = report.write_report(finished, tmp_path / "s").read_text(encoding="utf-8")
@@ -122,7 +126,9 @@ def test_a_browser_finds_every_picture_and_nothing_to_complain_about(finished, t
     sample.sample(finished, tmp_path / "s")
     times = {"t": 0.05, "intervals": {"accuracy": [0.7, 0.9]}, **dict.fromkeys(measured.BY_TIME, 0.8)}
     several = rows(row("top-1", steps=10), row("full", steps=20, guidance=2.0))
-    write_json(finished.path / EVALUATION, {"measured": several, "routing": {"num": 3, "times": [times]}})
+    measured_rows = {name: one.model_dump(mode="json") for name, one in several.items()}
+    tree = {"measured": measured_rows, "routing": {"num": 3, "times": [times]}}
+    write_json(finished.path / EVALUATION, tree)
     path = report.write_report(finished, tmp_path / "s")
     seen = look(chromium(), path, width, tmp_path)
     assert seen.complaints == []

@@ -51,7 +51,7 @@ def teachers(**student: Any) -> dict[str, float]:
 def sizes() -> tuple[int, int]:
     """Bytes of an expert and of the router."""
     run = config.validate(tree(), "a test")
-    networks = (network_of(part, run, about_data(run, {})) for part in (run.expert, run.router))
+    networks = (network_of(part, run, about_data(run, config.Facts())) for part in (run.expert, run.router))
     expert, router = (costs.weight_bytes(network) for network in networks)
     return expert, router
 

@@ -68,9 +68,8 @@ def test_mistakes():
 
 
 def test_what_is_there_is_measured_and_not_assumed():
-    found = plan.plan(
-        config.load(RECIPES / "fashion.toml"), {"shape": [1, 32, 32], "rows": 123, "classes": 10}
-    )
+    facts = config.Facts(shape=(1, 32, 32), rows=123, classes=10)
+    found = plan.plan(config.load(RECIPES / "fashion.toml"), facts)
     assert found["data"]["shape"] == [1, 32, 32]
     assert found["data"]["samples"] == 123
     assert math.isclose(found["data"]["bytes"], 123 * 1024)

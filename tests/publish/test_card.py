@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from atoll.publish import card
@@ -44,8 +46,10 @@ def test_a_thousand_classes_are_not_all_named(run):
 def test_distances_are_shown_with_their_intervals(run):
     assert "How near the data" not in card.card(run, "mit", DRAWN)
     number = {"value": 12.34, "low": 11.5, "high": 13.25, "num": 1000}
-    space = {"frechet": number, "floor": {"frechet": 0.5}, "distance": "Fréchet distance, classifier"}
-    row = {"num": 1000, "features": {"classifier": space}}
+    space: dict[str, Any] = dict.fromkeys(("frechet", "kernel", "precision", "recall"), number)
+    space |= {"floor": {"frechet": 0.5}, "distance": "Fréchet distance, classifier"}
+    row = {"num": 1000, "strategy": "top-1", "sample": {}, "features": {"classifier": space}}
+    row["copies"] = {**number, "floor": 0.0}
     write_json(run.path / EVALUATION, {"measured": {"top-1, 10 euler steps, 1,000 samples": row}})
     text = card.card(run, "mit", DRAWN)
     assert "Fréchet distance, classifier of samples to real samples" in text

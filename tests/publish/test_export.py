@@ -15,20 +15,12 @@ from atoll.runs import DONE, Run, read_json, write_json
 from atoll.sampling import sample
 from atoll.sampling.opening import open_model, open_run
 from atoll.train import distil
-from tests.serving import same, served, text_encoder
+from tests.serving import same, served
 
 
 @pytest.fixture
 def run(tmp_path):
     return served(tmp_path / "run")
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    pytest.importorskip("transformers")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return text_encoder(tmp_path_factory.mktemp("encoder"))
 
 
 def test_the_same_samples_bit_for_bit(run, tmp_path):

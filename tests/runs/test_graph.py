@@ -79,6 +79,8 @@ def test_stages_lie_where_the_run_says(tmp_path):
         "drawn 0": run.drawn(0),
         "student": run.student,
         "few-step": run.few_step,
+        "samples": run.samples,
+        "report": run.report,
     }
     for name, stage in places.items():
         assert graph.node(run, name).stage.path == stage.path
@@ -97,6 +99,18 @@ def test_the_plan_counts_what_the_graph_trains(tmp_path):
     run = run_of(tmp_path, student={"few": {}}, plan={"shape": [1, 28, 28]})
     trained = {node.name for node in graph.nodes(run) if node.training is not None}
     assert set(plan.plan(run.config)["jobs"]) == trained
+
+
+def test_what_can_run_beside_experts_shares_the_machine_with_them(tmp_path):
+    run = run_of(tmp_path, start={}, student={"few": {}})
+    assert graph.beside_experts(run.config) == {"router", "expert 0", "expert 1", "expert 2"}
+    assert graph.beside_experts(run_of(tmp_path, partition={"clusters": 1}).config) == {"expert 0"}
+
+
+def test_a_stage_is_known_by_its_folder(tmp_path):
+    run = run_of(tmp_path, student={})
+    assert graph.of_stage(run, run.student).name == "student"
+    assert graph.of_stage(run, run.expert(1)).name == "expert 1"
 
 
 MODULE = '''
@@ -182,3 +196,8 @@ def test_the_graph_loads_without_torch():
     code = "import sys, atoll.runs.graph, atoll.runs.survey; print({'torch', 'numpy'} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"
+
+
+def test_who_makes_a_stage_is_known_by_its_name():
+    assert graph.makers("expert 3") == graph.makers("router") == ["atoll.train.jobs"]
+    assert graph.makers("cluster 0") == graph.makers("0123456789ab") == []

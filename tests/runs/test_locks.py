@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from atoll.errors import RunError
-from atoll.runs.locks import alone
+from atoll.runs.locks import alone, is_abandoned
 
 
 def test_a_second_process_is_told_who_is_there(tmp_path: Path) -> None:
@@ -64,3 +64,16 @@ def test_what_a_killed_process_has_left_keeps_nobody_out(
     owner.write_text(json.dumps({"pid": ended.pid, "host": "elsewhere", "since": 0}))
     with pytest.raises(RunError, match="on elsewhere"), alone(tmp_path / "data"):
         pass
+
+
+def test_a_folder_is_abandoned_once_its_last_process_is_gone(tmp_path: Path) -> None:
+    assert not is_abandoned(tmp_path / "data"), "nobody was ever there"
+    with alone(tmp_path / "data"):
+        assert not is_abandoned(tmp_path / "data")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    lock = tmp_path / ".data.lock"
+    lock.write_text(json.dumps({"pid": ended.pid, "host": socket.gethostname(), "since": 1}))
+    assert is_abandoned(tmp_path / "data")
+    lock.write_text(json.dumps({"pid": ended.pid, "host": "another machine", "since": 1}))
+    assert not is_abandoned(tmp_path / "data"), "of another machine nobody here knows"

@@ -4,7 +4,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atoll.runs import Metrics, Tail, read_lines
+from atoll.runs import Follower, Metrics, Tail, read_lines
 
 LINE = {"time": 1e9, "loss": 0.25, "samples_per_second": 100.0, "norm": 1.0}
 
@@ -112,3 +112,32 @@ def test_others_are_told_every_line(tmp_path):
     metrics.write(2, loss=0.5)
     metrics.close()
     assert heard == [(2, {"loss": 0.5})]
+
+
+@given(cuts=st.lists(st.integers(0, 500), max_size=8), damage=st.integers(0, 5))
+def test_a_follower_gives_every_good_line_once_and_reads_every_byte_once(tmp_path_factory, cuts, damage):
+    path = tmp_path_factory.mktemp("grown") / "metrics.jsonl"
+    lines = [b"{damaged\n" if step == damage else text(step) for step in range(5)]
+    whole, follower, before, steps = b"".join(lines), Follower(path), 0, []
+    assert follower.more() == (False, [])
+    for number, cut in enumerate([*sorted(cuts), len(whole)]):
+        append(path, whole[before:cut])
+        before = min(cut, len(whole))
+        anew, more = follower.more()
+        assert anew == (number == 0)
+        steps += [line["step"] for line in more]
+    assert steps == [step for step in range(5) if step != damage]
+    assert follower.bytes_read == len(whole)
+
+
+def test_a_follower_says_that_a_file_began_anew(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    follower = Follower(path)
+    append(path, text(1) + text(2))
+    assert [line["step"] for line in follower.more()[1]] == [1, 2]
+    Metrics(path, done=1).close()  # replaced by one that has lost a line
+    anew, lines = follower.more()
+    assert anew and [line["step"] for line in lines] == [1]
+    path.unlink()
+    assert follower.more() == (True, [])
+    assert follower.more() == (False, [])

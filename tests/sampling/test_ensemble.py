@@ -84,3 +84,19 @@ def test_the_null_condition_stands_where_nothing_is_told():
     ensemble = told().ensemble
     assert ensemble.told(None, 3).tolist() == [2, 2, 2]
     assert exact(grouped(2, [1, 1], dims=2, spread=0.1)).ensemble.told(torch.tensor([1]), 1) is None
+
+
+def test_rows_that_are_not_guided_are_not_asked_twice():
+    sizes = []
+
+    class Expert(torch.nn.Module):
+        def forward(self, x_t, t, condition=None):
+            sizes.append(len(x_t))
+            return x_t * condition[:, None]
+
+    ensemble = Ensemble([Expert()], torch.ones(1), (2,), classes=5)
+    x_t, classes = torch.ones(3, 2), torch.tensor([1, 2, 3])
+    weights, guidance = torch.ones(3, 1), torch.tensor([1.0, 3.0, 1.0])
+    mixed = ensemble.mixed(weights, x_t, torch.ones(3), classes, guidance)
+    assert sizes == [4]
+    assert mixed.velocity[:, 0].tolist() == [1, 5 + 3 * (2 - 5), 3]

@@ -1,10 +1,12 @@
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
 import atoll
 from atoll import config
+from atoll.data import hub
 from atoll.errors import RunError
 from atoll.models import checkpoint
 from atoll.publish import export
@@ -66,6 +68,20 @@ def test_an_exported_student_tells_no_places_and_is_an_expert_by_itself(tmp_path
     alone = tmp_path / "out" / "ensemble" / "experts" / "00"
     assert opening.is_expert(alone)
     assert atoll.load(alone).sample(1, label=0).shape == (1, 3, 8, 8)
+
+
+def test_one_door_for_whatever_has_an_address(tmp_path, monkeypatch):
+    """A run, its student, an export, a lone expert: opened alike, and sampled alike."""
+    run = with_student(tmp_path / "run")
+    export.export(run, str(tmp_path / "out"))
+    monkeypatch.setattr(hub, "download", lambda address: tmp_path / address.rpartition("/")[2])
+    shapes: dict[str, tuple[int, ...]] = {}
+    for address in (run.path, run.student.path, run.expert(0).path, tmp_path / "out", "hub:me/out"):
+        opened = opening.open_address(address)
+        written = sample.sample(opened, tmp_path / f"drawn-{len(shapes)}", num=2, label=[0])
+        shapes[str(address)] = np.load(written["samples"], allow_pickle=False).shape
+        assert torch.equal(opening.model_of(opened).sample(1), atoll.load(address).sample(1))
+    assert set(shapes.values()) == {(2, 3, 8, 8)}
 
 
 def test_what_a_folder_holds_is_read_and_not_guessed(tmp_path):

@@ -85,3 +85,26 @@ def test_the_posterior_is_of_those_who_serve():
     asked = exact(grouped(3, [1, 1, 1], dims=2, spread=0.1)).request(1, experts=[0, 2], temperature=0.5)
     served = asked.served(torch.tensor([[0.2, 0.5, 0.3]]))
     torch.testing.assert_close(served, torch.tensor([[0.04 / 0.13, 0.0, 0.09 / 0.13]]))
+
+
+def test_a_sample_of_a_seed_of_its_own_is_the_first_of_that_seed():
+    sampler = exact(grouped(2, [4, 4], dims=4, spread=0.2))
+    several = sampler.sample(seeds=[7, 3, 7], steps=3)
+    assert torch.equal(several[:1], sampler.sample(1, seed=7, steps=3))
+    assert torch.equal(several[1:2], sampler.sample(1, seed=3, steps=3))
+    assert torch.equal(several[0], several[2])
+    asked = sampler.request(seeds=[7, 3])
+    assert (asked.num, asked.origin(1), asked.about(1)["seed"]) == (2, (3, 0), "3")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"seeds": []}, "one for each sample"),
+        ({"seeds": [1, -1]}, "numbers from 0 on"),
+        ({"seeds": [1, 2], "num": 3}, "3 samples and 2 seeds"),
+    ],
+)
+def test_seeds_that_are_none(wrong, said):
+    with pytest.raises(ConfigError, match=said):
+        exact(grouped(2, [4, 4], dims=4, spread=0.2)).request(**wrong)

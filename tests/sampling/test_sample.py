@@ -1,6 +1,5 @@
 import json
 import shutil
-import warnings
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from atoll.runs import Run
 from atoll.sampling import opening, sample, writer
 from atoll.sampling.roster import Roster
 from atoll.train import jobs
-from tests.serving import network, served, text_encoder
+from tests.serving import network, served
 
 
 def test_three_lines_to_a_picture(finished):
@@ -147,14 +146,6 @@ def test_interrupted_before_anything_is_finished(tmp_path):
     with pytest.raises(Interrupted, match="nothing was written"):
         sample.sample(run, tmp_path / "o", progress=interrupt)
     assert not (tmp_path / "o").exists()
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    pytest.importorskip("transformers")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return text_encoder(tmp_path_factory.mktemp("encoder"))
 
 
 @pytest.mark.filterwarnings("ignore")  # other people's

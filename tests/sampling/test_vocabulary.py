@@ -83,3 +83,14 @@ def test_no_prompt_among_the_prompts():
     vocabulary, _ = counting()
     with pytest.raises(ConfigError, match="at least one"):
         vocabulary.texts([], "text")
+
+
+def test_prompts_of_many_users_do_not_pile_up(monkeypatch):
+    from atoll.sampling import vocabulary as module
+
+    monkeypatch.setattr(module, "REMEMBERED", 3)
+    vocabulary, asked = counting()
+    assert vocabulary.texts(list("abcde"), "text").pooled.shape == (5, 4)
+    assert list(vocabulary.known) == list("cde")
+    vocabulary.texts("e", "text")
+    assert len(asked) == 1

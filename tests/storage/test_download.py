@@ -16,11 +16,6 @@ SHA = hashlib.sha256(DATA).hexdigest()
 
 
 @pytest.fixture
-def events():
-    return []
-
-
-@pytest.fixture
 def source(events, monkeypatch):
     """A download that notes which pieces it asks for, and may be changed."""
     monkeypatch.setattr(room, "CHUNK", 10_000)

@@ -12,11 +12,6 @@ from tests.clocks import ManualClock
 
 
 @pytest.fixture
-def events():
-    return []
-
-
-@pytest.fixture
 def place(tmp_path, events):
     return FolderStore(
         str(tmp_path / "mounted"), 1, lambda kind, **facts: events.append(facts["problem"]), ManualClock()
@@ -76,9 +71,9 @@ def test_a_file_system_without_links_will_do(place, monkeypatch, number):
 def test_a_fault_that_passes(place, monkeypatch, events):
     place.write("a", b"1")
     due = [OSError(errno.ESTALE, "stale")]
-    read = type(place._top).read_bytes
+    opened = type(place._top).open
     monkeypatch.setattr(
-        type(place._top), "read_bytes", lambda path: _raised(due.pop()) if due else read(path)
+        type(place._top), "open", lambda path, mode: _raised(due.pop()) if due else opened(path, mode)
     )
     assert place.read("a") == b"1"
     assert events == [os.strerror(errno.ESTALE)]

@@ -15,11 +15,6 @@ from tests.clocks import ManualClock
 
 
 @pytest.fixture
-def events():
-    return []
-
-
-@pytest.fixture
 def opened(store, events):
     event = lambda kind, **facts: events.append((kind, facts))  # noqa: E731
     return ObjectStore(store.address, 60, event, ManualClock())

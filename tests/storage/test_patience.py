@@ -4,17 +4,6 @@ import pytest
 
 from atoll.errors import Interrupted, StorageError
 from atoll.storage.patience import Fault, Patience
-from tests.clocks import ManualClock
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
-
-
-@pytest.fixture
-def events():
-    return []
 
 
 @pytest.fixture

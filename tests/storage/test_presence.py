@@ -4,16 +4,10 @@ import pytest
 
 from atoll.storage.presence import Presence
 from atoll.storage.store import open_store
-from tests.clocks import ManualClock
 
 GONE = 2**22 + 1
 """A process id above any that there can be."""
 SECONDS = 60.0
-
-
-@pytest.fixture
-def events():
-    return []
 
 
 @pytest.fixture(params=["s3", "folder"])
@@ -22,11 +16,6 @@ def place(request, tmp_path, events):
         str(tmp_path / "mounted") if request.param == "folder" else request.getfixturevalue("store").address
     )
     return open_store(address, event=lambda kind, **facts: events.append((kind, facts["token"])))
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
 
 
 @pytest.fixture

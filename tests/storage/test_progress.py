@@ -1,6 +1,7 @@
 """Unfinished stages between machines that die, sleep and wake up again: no clock, only their order."""
 
 import json
+import shutil
 
 import pytest
 
@@ -11,7 +12,7 @@ from atoll.runs.records import Contents
 from atoll.storage.leases import LeaseLost
 from atoll.storage.mirror import Mirror
 from atoll.storage.pointer import newest
-from tests.clocks import ManualClock
+from atoll.storage.progress import walk
 
 
 class Worker:
@@ -76,11 +77,6 @@ class Worker:
 
     def stored(self):
         return [name for name in self.store.names("experts/00") if name.endswith(".safetensors")]
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
 
 
 @pytest.fixture(params=["s3", "folder"])
@@ -330,3 +326,14 @@ def test_parts_of_an_earlier_attempt_are_not_taken(worker):
     again = b.mirror.join(b.mirror.run.data)
     again.upload_files()
     assert not (b.mirror.run.data.path / "part-00001.parquet").exists(), "nor kept where it was made"
+
+
+def test_a_folder_that_a_job_removes_meanwhile_is_passed_over(tmp_path):
+    folders = {tmp_path / "one", tmp_path / "two"}
+    for folder in (*folders, tmp_path / ".hidden"):
+        folder.mkdir()
+        (folder / "part").write_text("a")
+    files = walk(tmp_path)
+    (other,) = folders - {next(files).parent}
+    shutil.rmtree(other)
+    assert list(files) == []

@@ -4,9 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +16,10 @@ from atoll.study import cells as room
 from atoll.study import design, results
 from atoll.study.cells import Workshop
 from atoll.train import jobs
+from tests import commands
 from tests.browser import chromium, look, needs_browser
 from tests.conftest import TINY
+from tests.machines import descendants, wait_for
 
 STUDY = """
 name = "small"
@@ -239,15 +238,6 @@ def test_objectives_steps_and_guidance_are_axes(tmp_path, monkeypatch):
         assert f"| {heading} |" in table
 
 
-def descendants(pid):
-    """Processes that a process has started, and theirs."""
-    try:
-        own = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
-    return [each for child in own for each in (int(child), *descendants(child))]
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="children are found in /proc")
 def test_a_killed_study_repeats_nothing_that_was_finished(tiny):
@@ -255,7 +245,7 @@ def test_a_killed_study_repeats_nothing_that_was_finished(tiny):
     path = tiny.with_name("study.toml")
     path.write_text(STUDY)
     small = ["axes.seed=[0]", "budget.samples=[150]", "launch.at_once=1", 'evaluate.features=["pixels"]']
-    command = [sys.executable, "-m", "atoll", "study", str(path), "--json"]
+    command = ["study", path, "--json"]
     command += [part for text in small for part in ("--set", text)]
     shared = tiny.parent / "runs" / "studies" / "shared"
 
@@ -264,16 +254,15 @@ def test_a_killed_study_repeats_nothing_that_was_finished(tiny):
         found = {file: file.stat().st_mtime_ns for name in names for file in shared.glob(name)}
         return {file: when for file, when in found.items() if file.name != "trained.json"}
 
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as study:
-        while study.poll() is None and not list(shared.glob("*/cells/????????????.json")):
-            time.sleep(0.02)
-        assert study.poll() is None, "it ended before it could be killed"
-        for pid in (study.pid, *descendants(study.pid)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    study = commands.Command(command)
+    wait_for(lambda: list(shared.glob("*/cells/????????????.json")), study)
+    for pid in (study.pid, *descendants(study.pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    study.wait()
     before = finished()
     cells = [file for file in before if file.parent.name == "cells"]
-    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    again = commands.run(*command)
     assert again.returncode == 0, again.stderr
     told = json.loads(again.stdout)
     assert told["finished"] == told["cells"] == 3
@@ -286,21 +275,13 @@ def test_a_killed_study_repeats_nothing_that_was_finished(tiny):
 def test_the_command_in_its_own_processes_and_again(tiny):
     path = tiny.with_name("study.toml")
     path.write_text(STUDY)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "atoll", "study", str(path), "--set", "axes.seed=[0]", "--json"]
-    command += [
-        "--set",
-        "launch.at_once=2",
-        "--set",
-        "budget.samples=[150]",
-        "--set",
-        'evaluate.features=["pixels"]',
-    ]
-    first = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    small = ["axes.seed=[0]", "launch.at_once=2", "budget.samples=[150]", 'evaluate.features=["pixels"]']
+    command = ["study", path, "--json", *(part for text in small for part in ("--set", text))]
+    first = commands.run(*command)
     assert first.returncode == 0, first.stderr
     told = json.loads(first.stdout)
     assert told["finished"] == told["cells"] == 3
-    again = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    again = commands.run(*command)
     assert json.loads(again.stdout) == told
 
 

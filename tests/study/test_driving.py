@@ -6,9 +6,12 @@ import pytest
 
 from atoll.errors import ConfigError
 from atoll.launch.driver import Screen
+from atoll.runs.graph import resolve
 from atoll.study import design, driving
 from tests.conftest import TINY
 from tests.study.test_cells import STUDY
+
+ELSEWHERE = {"ray": "atoll.launch.on_ray:OnRay", "slurm": "atoll.launch.on_slurm:OnSlurm"}
 
 
 def quiet():
@@ -29,17 +32,19 @@ def test_an_engine_that_is_not_there(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("on", ["local", "slurm", "ray"])
-def test_a_study_runs_on_every_engine(tmp_path, monkeypatch, on):
-    monkeypatch.setenv("ATOLL_SCRATCH", str(tmp_path / "scratch"))
+def test_a_study_runs_on_every_engine(tmp_path, request, monkeypatch, on):
     study = study_of(tmp_path, 'launch.slurm={cluster="local"}', "launch.gpus=0")
-    if on == "ray":
-        from atoll.launch import on_ray
+    engine = resolve({"local": "atoll.launch.local:Local", **ELSEWHERE}[on])
+    start, jobs = engine.start, list[str]()
 
-        memory = {"object_store_memory": 80 * 10**6, "include_dashboard": False}
-        on_ray.library().init(address="local", num_cpus=2, log_to_driver=False, **memory)
-    try:
-        written = driving.drive(study, on, quiet())
-    finally:
-        if on == "ray":
-            on_ray.library().shutdown()
-    assert written["finished"] == written["cells"] == 2
+    def noted(self, job):
+        jobs.append(job.name)
+        start(self, job)
+
+    monkeypatch.setattr(engine, "start", noted)
+    if on == "ray":
+        request.getfixturevalue("ray")
+    written = driving.drive(study, on, quiet())
+    again = driving.drive(study, on, quiet())
+    assert written["finished"] == written["cells"] == again["finished"] == 2
+    assert len(jobs) == 2, "every training once, on the engine that was asked for"

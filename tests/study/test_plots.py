@@ -17,6 +17,7 @@ class Paper:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        self.figure = self
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **settings: self.calls.append((name, args, settings))

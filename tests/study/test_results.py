@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import pytest
 
@@ -98,6 +99,18 @@ def test_all_files_tell_the_same_numbers(shop, cells):
     with (shop.folder / "study.csv").open(newline="") as file:
         distances = sorted(float(line["frechet"]) for line in csv.DictReader(file))
     assert distances == sorted(value + seed for value in DISTANCES.values() for seed in (0, 1))
+
+
+def test_every_number_of_the_table_has_its_name_where_rows_are_stacked(shop, cells):
+    finish(shop, cells)
+    results.write(shop, cells)
+    page = (shop.folder / "report.html").read_text()
+    table = page[page.index('<table class="stack">') :]
+    row = re.findall(r"<tr[^>]*>(.*?)</tr>", table[: table.index("</table>")])[1]
+    named = ["data-title" in each for each, text in re.findall(r"<td([^>]*)>(.*?)</td>", row) if text]
+    assert named[0] is False
+    assert len(named) > 3
+    assert all(named[1:])
 
 
 def test_the_best_and_the_compute_it_takes(shop, cells):

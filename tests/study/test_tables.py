@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -104,6 +105,20 @@ def test_pictures_are_drawn_where_there_is_something_to_see():
         *(row(9.0, clusters=k, flops=100.0 + k / 8) for k in (2, 8)),
     ]
     assert "training" not in plots.plots(tables.groups(same), "distance"), "whole steps are no other budget"
+
+
+def test_numbers_along_an_axis_are_those_measured_and_have_room():
+    assert plots._ticks([1.0, 2.0, 4.0]) == [1.0, 2.0, 4.0]
+    assert plots._ticks([100.0, 100.5, 213.0, 214.0]) == [100.0, 213.0]
+    assert len(plots._ticks(float(value) for value in range(1, 200))) <= plots.MOST_TICKS + 1
+
+
+def test_a_legend_covers_nothing():
+    several = [row(20.0, monolith=True), *(row(20.0 - k, clusters=k) for k in (2, 4, 8))]
+    picture = plots.plots(tables.groups(several), "distance")["experts"]
+    below = float(re.search(r'id="legend_1".*?y="([\d.]+)"', picture, re.DOTALL)[1])
+    axis = float(re.search(r'id="matplotlib.axis_1".*?y="([\d.]+)"', picture, re.DOTALL)[1])
+    assert below > axis
 
 
 def test_values_of_axes_are_said_without_brackets():

@@ -1,4 +1,4 @@
-"""Kill a training again and again: imports torch once, forks for every attempt, prints one JSON line."""
+"""Kill a training again and again: forks for every attempt, prints one JSON line."""
 
 import contextlib
 import importlib

@@ -1,7 +1,5 @@
 import itertools
-import os
 import shutil
-import signal
 
 import pytest
 import torch
@@ -12,7 +10,8 @@ from atoll.flow import draws, maps, path, solver
 from atoll.models import checkpoint
 from atoll.runs import Run, read_json
 from atoll.sampling import sample
-from atoll.train import few_step, jobs, loop, student
+from atoll.train import few_step, jobs, student
+from tests.interruptions import stop_when
 from tests.train.test_jobs import losses, weights
 from tests.train.test_loop import assert_equal, states
 
@@ -200,24 +199,14 @@ def test_interrupted_lessons_end_bit_for_bit_alike(pupil, monkeypatch, few):
     run = pupil(**few)
     few_step.few_step(run)
     whole = states(run.few_step.path)
-    take = loop.Steps.take
-    taken = 0
-
-    def interrupted(steps, batch):
-        nonlocal taken
-        taken += 1
-        if taken in (3, 8):
-            os.kill(os.getpid(), signal.SIGTERM)
-        return take(steps, batch)
-
-    monkeypatch.setattr(loop.Steps, "take", interrupted)
+    taken = stop_when(monkeypatch, lambda _, count: count in (3, 8))
     run.few_step.clear()
     with pytest.raises(Interrupted):
         few_step.few_step(run)
     with pytest.raises(Interrupted):
         few_step.few_step(run)
     few_step.few_step(run)
-    assert taken == sum(stage.contents.steps for stage in finished_lessons(run))
+    assert len(taken) == sum(stage.contents.steps for stage in finished_lessons(run))
     assert_equal(whole, states(run.few_step.path))
 
 

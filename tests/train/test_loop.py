@@ -10,6 +10,7 @@ from atoll.errors import Interrupted, TrainingError
 from atoll.models.checkpoint import read_tensors
 from atoll.runs import read_json, read_lines
 from atoll.train import jobs, loop, scaling
+from tests.interruptions import stop_when
 
 
 def states(folder):
@@ -32,19 +33,10 @@ def test_ten_steps_are_five_and_five(prepared, monkeypatch, caplog, precision):
     caplog.set_level("INFO")
     whole, halves = (prepared(f"expert.precision={precision}", name=name) for name in ("whole", "halves"))
     jobs.expert(whole, 0)
-
-    take = loop.Steps.take
-
-    def interrupted(steps, batch):
-        if steps.state.step == 5:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return take(steps, batch)
-
-    monkeypatch.setattr(loop.Steps, "take", interrupted)
-    with pytest.raises(Interrupted, match="stopped at step 6 of 10"):
+    with monkeypatch.context() as patch, pytest.raises(Interrupted, match="stopped at step 6 of 10"):
+        stop_when(patch, lambda step, _: step == 5)
         jobs.expert(halves, 0)
     assert not halves.expert(0).done
-    monkeypatch.setattr(loop.Steps, "take", take)
     torch.manual_seed(123)  # what the process did before does not matter
     assert "resumed" not in caplog.text
     jobs.expert(halves, 0)

@@ -1,8 +1,6 @@
 """All training on a GPU on paper: devices never meet, steps never wait, and the numbers are the CPU's."""
 
 import contextlib
-import os
-import signal
 from unittest import mock
 
 import pytest
@@ -23,6 +21,7 @@ from atoll.train import state as states
 from atoll.train.ranks import Ranks
 from atoll.train.teaching import Teachers
 from atoll.train.window import Window
+from tests.interruptions import stop_when
 from tests.pretend_gpu import GPU, DeviceError, Ledger, pretended_gpu
 
 SHAPE, CLASSES, TEXT, EXPERTS, SIZE = (2, 4, 4), 5, 6, 3, 6
@@ -253,14 +252,7 @@ def test_ranks_exchange_what_is_on_the_gpu(prepared):
 
 def test_ranks_agree_to_stop_at_once(prepared, monkeypatch):
     run = prepared("expert.steps=50", "expert.log_every=50", "expert.save_every=50", "expert.compile=off")
-    take = loop.Steps.take
-
-    def interrupted(steps, one):
-        if steps.state.step == 5:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return take(steps, one)
-
-    monkeypatch.setattr(loop.Steps, "take", interrupted)
+    stop_when(monkeypatch, lambda step, _: step == 5)
     stopped = pytest.raises(Interrupted, match="stopped at step 8 of 50")  # asked in step 6, read two later
     with pretended_gpu() as gpu, two_ranks() as ranks, stopped:
         loop.train(of_two_ranks(run, ranks), GPU)

@@ -1,7 +1,4 @@
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +9,10 @@ from atoll.models.checkpoint import read_tensors
 from atoll.runs import previews, read_lines
 from atoll.train import jobs
 from atoll.train.ranks import Ranks, joined
+from tests import commands
 from tests.train.test_loop import states
 
-SCRIPT = Path(__file__).parent / "script_ranks.py"
+SCRIPT = "tests.train.script_ranks"
 EXACT = ("expert.precision=float32", "expert.compile=off")
 
 
@@ -50,23 +48,17 @@ def _together(folder: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(folder)],
-            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = [
+        commands.Command([folder], {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}, module=SCRIPT)
         for rank in range(2)
     ]
     try:
-        said = [process.communicate(timeout=180)[0] for process in processes]
+        said = [rank.communicate()[1] for rank in ranks]
     finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(said)
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
 
 
 def losses(run):

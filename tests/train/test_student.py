@@ -1,6 +1,3 @@
-import os
-import signal
-
 import pytest
 import torch
 
@@ -11,7 +8,8 @@ from atoll.flow import draws, path
 from atoll.models import checkpoint
 from atoll.runs import Run, read_json, read_lines
 from atoll.sampling.roster import Roster
-from atoll.train import distil, jobs, loop, student
+from atoll.train import distil, jobs, student
+from tests.interruptions import stop_when
 from tests.train.test_jobs import losses, weights
 from tests.train.test_loop import assert_equal, states
 
@@ -44,19 +42,11 @@ def test_ten_steps_are_five_and_five(taught, monkeypatch):
     student.dense(run)
     whole = states(run.student.path)
     again = taught()
-    take = loop.Steps.take
-
-    def interrupted(steps, batch):
-        if steps.state.step == 5:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return take(steps, batch)
-
-    monkeypatch.setattr(loop.Steps, "take", interrupted)
     again.student.clear()
-    with pytest.raises(Interrupted, match="stopped at step 6 of 10"):
+    with monkeypatch.context() as patch, pytest.raises(Interrupted, match="stopped at step 6 of 10"):
+        stop_when(patch, lambda step, _: step == 5)
         student.dense(again)
     assert not again.student.done
-    monkeypatch.setattr(loop.Steps, "take", take)
     torch.manual_seed(5)
     student.dense(again)
     assert_equal(whole, states(again.student.path))

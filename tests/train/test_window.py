@@ -55,3 +55,11 @@ def test_what_was_logged_is_not_asked_about_again(monkeypatch):
     some.log(11, None)
     monkeypatch.setattr(Ranks, "any", lambda *_: pytest.fail("asked"))
     some.check()
+
+
+def test_memory_is_told_where_there_is_a_gpu(monkeypatch):
+    assert window.gpu_memory(torch.device("cpu")) == {}
+    assert window.gpu_memory(torch.device("cuda")) == {}, "nothing was ever put there"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**30)
+    assert window.gpu_memory(torch.device("cuda", 1)) == {"gpu_bytes": 3.0 * 2**30}

@@ -44,7 +44,7 @@ def _show_data(recipe: Path, overrides: Sequence[str], as_json: bool) -> None:
     tell(
         as_json,
         {"sheet": str(sheet), **contents.facts()},
-        "\n".join([*summary.sentences(contents), f"Wrote {sheet}"]),
+        "\n".join([*summary.sentences(contents, preview=True), f"Wrote {sheet}"]),
     )
 
 
@@ -69,10 +69,9 @@ def plan(
 ) -> None:
     """FLOPs, memory, bytes and hours of a run, before any are spent."""
     from atoll import plan as room
-    from atoll.data import look
 
     run, facts = _looked_at(recipe, overrides)
-    planned = room.plan(run.config, look.contents(run, facts))
+    planned = room.plan(run.config, facts)
     tell(as_json, planned, room.sentences(planned))
 
 

@@ -84,6 +84,8 @@ class _Count:
 
     def words(self, now: float) -> str:
         """Done, of how many, rate and time left."""
+        from atoll.launch.remaining import clock_time
+
         rate = (self.done - self.first) / max(now - self.began, 1e-9)
         words = f"{self.name}: {self.done:,}" + (f" of {self.total:,}" if self.total else "")
         if rate <= 0:
@@ -131,12 +133,6 @@ def speaking(lines: Lines, every: float = LINE_SECONDS) -> Iterator[Lines]:
     finally:
         ended.set()
         thread.join()
-
-
-def clock_time(seconds: float) -> str:
-    """Seconds as hours, minutes and seconds."""
-    whole = max(0, round(seconds))
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 def named(report: Report | None, name: str) -> Callable[[int, int], None] | None:

@@ -46,13 +46,8 @@ def sample(
     own, out = out is not None, out or room.default_out(run_folder)
     with bar(as_json) as progress:
         count = named(progress, "samples")
-        if opening.is_expert(run_folder):
-            written = room.sample_expert(run_folder, out, own=own, label=label, progress=count, **settings)
-        else:
-            opened = opening.open_run(run_folder)
-            written = room.sample(
-                opened, out, own=own, label=label, prompt=prompt, progress=count, **settings
-            )
+        opened = opening.open_address(run_folder)
+        written = room.sample(opened, out, own=own, label=label, prompt=prompt, progress=count, **settings)
     sentence = room.strategy_sentence(written)
     tell(as_json, written, f"{sentence}\nWrote {written.get('grid', written['samples'])}")
 
@@ -68,16 +63,14 @@ def evaluate(
 ) -> None:
     """Distances to the data, occupancy, copies, router and experts of a finished run, with intervals."""
     from atoll.evaluate import evaluation, measure
+    from atoll.pages import report
     from atoll.sampling.opening import open_run
 
     run = open_run(run_folder, samples=True)
     opened = run.changed(overrides)
     with bar(as_json) as progress:
         record = evaluation.evaluate(opened, progress=progress)
-    if (opened.path / "samples" / "samples.json").is_file():
-        from atoll.pages import report
-
-        report.write_report(run, opened.path / "samples")
+    report.write_again(run)
     tables = [measure.table(list(record["strategies"].items()))]
     tables += [evaluation.routing_table(record["routing"])] if "routing" in record else []
     tell(as_json, record, "\n".join([*tables, f"Wrote {opened.path / 'evaluation' / evaluation.FILE}"]))

@@ -32,7 +32,7 @@ def run(
         driver.drive(opened, on, screen(as_json), start_over=start_over)
         if not known and not as_json:
             print("\n".join(_understood(opened)), file=sys.stderr)
-        samples, page = opened.stage("samples"), opened.stage("report").path / "report.html"
+        samples, page = opened.samples, opened.report.path / opened.report.contents.report
         facts = {"run": str(opened.path), "report": str(page), **samples.contents.at(samples.path)}
         tell(as_json, facts, f"Open {page.resolve().as_uri()}")
 

@@ -1,8 +1,7 @@
 """What a recipe gets wrong about its samples, told before anything is spent."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from atoll.config import patches
 from atoll.config.network import NetworkConfig
@@ -22,20 +21,8 @@ class Facts:
     rows: int | None = None
     classes: int | None = None
     captions: bool | None = None
-    text: bool = False
-    """Whether states of texts are at rest already, whoever encoded them."""
-
-    @classmethod
-    def of_record(cls, contents: Mapping[str, Any]) -> "Facts":
-        """What the record of a finished `prepare` says."""
-        text = bool(contents.get("text"))
-        return cls(
-            shape=tuple(contents["shape"]),
-            rows=contents.get("rows"),
-            classes=len(contents.get("class_names") or ()),
-            captions=True if text else None,
-            text=text,
-        )
+    text: int | None = None
+    """Width of the states of texts, if they are at rest already, whoever encoded them."""
 
 
 def check(config: RunConfig, facts: Facts) -> None:

@@ -1,6 +1,7 @@
 """Samples that lie in arrays: .npz, .npy and idx files."""
 
 import gzip
+import math
 import struct
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,7 +73,10 @@ class ArraySource:
         usual = (*SAMPLE_FIELDS, *(large if len(large) == 1 else ()))
         field = choose_field(names, config.sample_field, usual, "sample_field")
         if field is None or arrays[field].ndim < 2:
-            raise DataError(f"{path} holds {', '.join(sorted(names))}; name the samples by data.sample_field")
+            shown = ", ".join(f"{name} {arrays[name].shape}" for name in sorted(names))
+            raise DataError(
+                f"{path} holds {shown}; name the samples, of rank 2 or more, by data.sample_field"
+            )
         columns: dict[str, Array] = {}
         label = choose_field(names, config.label_field, LABEL_FIELDS, "label_field")
         if label is not None:
@@ -193,7 +197,7 @@ def read_idx(path: Path) -> Array:
                 raise ValueError("its first bytes are not those of an idx file")
             shape = struct.unpack(f">{rank}I", file.read(4 * rank))
             dtype = np.dtype(IDX_TYPES[kind])
-            wanted = int(np.prod(shape, dtype=np.float64)) * dtype.itemsize
+            wanted = math.prod(shape) * dtype.itemsize
             raw = file.read()  # to the end: what is too much is as wrong as what is missing
             if len(raw) != wanted:
                 raise ValueError(f"it has {len(raw)} bytes of values where its header says {wanted}")

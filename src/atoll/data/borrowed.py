@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from atoll import devices
-from atoll.errors import DataError
+from atoll.errors import DataError, reason
 
 
 def arithmetic(precision: str, device: torch.device) -> str:
@@ -38,9 +38,8 @@ def loading(what: str) -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(
-            f"{what} cannot be loaded: {reason}; give a Hub name or a folder with safetensors"
+            f"{what} cannot be loaded: {reason(error)}; give a Hub name or a folder with safetensors"
         ) from None
 
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from atoll.config import DataConfig
 from atoll.data import pictures, tars
+from atoll.data.arrow import check_ends
 from atoll.data.borrowed import require
 from atoll.data.hub import check_reachable
 from atoll.data.reading import Stream, file_state, patiently, resumed
@@ -138,9 +139,7 @@ class ParquetSource(FilesSource):
         try:
             return patiently(partial(pq.read_metadata, file), file)
         except (pa.ArrowException, OSError) as error:
-            raise DataError(
-                f"{file} cannot be read ({_first_line(error)}); give a whole Parquet file"
-            ) from None
+            raise DataError(f"{file} cannot be read ({reason(error)}); give a whole Parquet file") from None
 
     def _examples(self) -> Iterator[Callable[[], Any]]:
         for record, _ in islice(self._records(0, 0), PEEK):
@@ -156,7 +155,7 @@ class ParquetSource(FilesSource):
             yield from resumed(partial(self._rows, piece), start, self.files[piece])
         except (pa.ArrowException, OSError) as error:
             raise DataError(
-                f"{self.files[piece]} cannot be read ({_first_line(error)}); give a whole Parquet file"
+                f"{self.files[piece]} cannot be read ({reason(error)}); give a whole Parquet file"
             ) from None
 
     def _rows(self, piece: int, start: int) -> Iterator[tuple[dict[str, Any], int]]:
@@ -278,24 +277,30 @@ def choose_ending(record: Mapping[str, Any], field: str | None, usual: Sequence[
 class HubSource:
     """A dataset of the Hub, or a folder in its layout, streamed; each of its files is a piece."""
 
-    rows: int | None = None
-
     def __init__(self, name: str, config: DataConfig) -> None:
         self.name = name
+        check_reachable(name)  # before what takes seconds to load
         datasets = require("datasets", f"data.source 'hub:{name}'")
-        check_reachable(name)
         try:
-            builder = datasets.load_dataset_builder(name, config.subset)
-            stream = builder.as_streaming_dataset(split=config.split)
-        except (OSError, ValueError) as error:
+            self._open(datasets, config)
+        except DataError:
+            raise
+        except Exception as error:  # `datasets` and its readers raise nearly anything
             raise DataError(
                 f"data.source 'hub:{name}' (subset {config.subset}, split {config.split}) cannot be opened: "
-                f"{_first_line(error)}; check name, network and token"
+                f"{reason(error)}; check name, network and token"
             ) from None
+
+    def _open(self, datasets: Any, config: DataConfig) -> None:
+        builder = datasets.load_dataset_builder(self.name, config.subset)
+        stream = builder.as_streaming_dataset(split=config.split)
+        check_ends((builder.config.data_files or {}).get(config.split, ()))
         self.identity = f"{builder.hash} {config.split}"
+        promised = (builder.info.splits or {}).get(config.split)
+        self.rows: int | None = (promised.num_examples or None) if promised else None
         features = stream.features or stream._resolve_features().features
         named = {field: tuple(kind.names) for field, kind in features.items() if getattr(kind, "names", None)}
-        self.columns = Columns(list(features), config, f"hub:{name}", named)
+        self.columns = Columns(list(features), config, f"hub:{self.name}", named)
         self.class_names = self.columns.class_names
         if isinstance(features[self.columns.sample], datasets.Image):
             # Undecoded, so that broken pictures are ours to skip and name.
@@ -303,7 +308,7 @@ class HubSource:
         self.stream = stream.select_columns(self.columns.names)
         self.columns.learn_type(features.arrow_schema)
         examples = (partial(self.columns.raw, record) for record in islice(self.stream, PEEK))
-        self.shaper = Shaper(config, examples, f"hub:{name}", self.columns.sample)
+        self.shaper = Shaper(config, examples, f"hub:{self.name}", self.columns.sample)
         self.kind, self.span, self.notes = self.shaper.kind, self.shaper.span, self.shaper.notes
         self.ignored: Mapping[str, int] = {}
 
@@ -322,11 +327,7 @@ class HubSource:
         try:
             for row, record in enumerate(records, start):
                 yield self.columns.to_sample(record, f"{self.name}/{piece}[{row}]", self.shaper)
-        except (OSError, ValueError, EOFError, pa.ArrowException) as error:
+        except Exception as error:
             raise DataError(
-                f"data.source 'hub:{self.name}' cannot be read on ({_first_line(error)}); run it again"
+                f"data.source 'hub:{self.name}' cannot be read on ({reason(error)}); run it again"
             ) from None
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

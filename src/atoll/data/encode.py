@@ -1,12 +1,11 @@
 """What each sample becomes before it rests: latents or pixels, features, text states."""
 
 import contextlib
-import errno
 import functools
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from atoll.config import EncodeConfig, RunConfig
+from atoll.config import DataConfig, EncodeConfig, RunConfig
 from atoll.data import features, sheets, summary, text
 from atoll.data.duplicates import repeated_rows
 from atoll.data.identity import identity_of_settings
@@ -34,7 +33,7 @@ from atoll.data.sources import open_source
 from atoll.data.statistics import preview, statistics
 from atoll.data.store import group_rows
 from atoll.data.values import fit_preview, in_pixels
-from atoll.errors import DataError
+from atoll.errors import DataError, is_full
 from atoll.runs import Run, Stage, read_json, replacing, write_json
 from atoll.runs.locks import alone
 from atoll.runs.records import DataContents
@@ -56,6 +55,8 @@ def prepare(run: Run, *, progress: Progress | None = None) -> Stage[DataContents
     stage = run.data
     source = open_source(run.config.data)
     made_from = inputs(run.config, source)
+    if stage.current(made_from):  # several may look at once
+        return stage
     with alone(stage.path):
         if not begin(run, source):
             return stage
@@ -101,7 +102,7 @@ def told_in_one_line(stage: Stage) -> Iterator[None]:
             shutil.rmtree(stage.path, ignore_errors=True)
         raise
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full(error):
             raise DataError(
                 f"no space left for {stage.path}; free some and run the same command again"
             ) from None
@@ -149,6 +150,7 @@ def write_parts(
             if facts.rows + facts.skipped < rows:
                 break
     check_skipped(total, config.data.max_skipped, total.rows + total.skipped)
+    check_complete(total, source.rows, config.data)
     if not total.rows:
         raise DataError(f"data.source '{config.data.source}' holds no samples; give one that does")
 
@@ -236,6 +238,16 @@ def check_skipped(total: Facts, share: float, expected: int) -> None:
         )
 
 
+def check_complete(total: Facts, promised: int | None, config: DataConfig) -> None:
+    """Stop where a source ends before the number of samples that it says it has."""
+    count = total.rows + total.skipped
+    if promised is not None and count < promised and config.max_skipped < 1:
+        raise DataError(
+            f"data.source '{config.source}' ends after {count:,} of {promised:,} samples; get it again, or "
+            "take what is there by data.max_skipped = 1"
+        )
+
+
 class Encoder:
     """All models of a run, loaded when the first batch comes, applied to batches of samples."""
 
@@ -288,17 +300,27 @@ def _finish(
     """What is in the folder, and its files."""
     paths = [stage.path / part for part in parts]
     facts = [read_facts(path) for path in paths]
-    first = next(fact for fact in facts if fact.rows)
-    assert first.shape is not None
-    assert first.dtype is not None
     skipped = [item for fact in facts for item in fact.skipped_names]
     with replacing(stage.path / SKIPPED) as beside:
         beside.write_text("".join(json.dumps(item) + "\n" for item in skipped), encoding="utf-8")
     duplicates, dropped = _drop_duplicates(paths, drop=config.data.duplicates == "drop")
-    rows = sum(fact.rows for fact in facts)
+    contents = _contents(source, config, dict(zip(parts, facts, strict=True)), duplicates)
+    filled = [path for path, fact in zip(paths, facts, strict=True) if fact.rows]
+    sheets.contact_sheet(filled, contents, stage.path / summary.SHEET)
+    files = [SKIPPED, summary.SHEET, *parts, *(features_path(path).name for path in paths), *dropped]
+    return contents, files
+
+
+def _contents(source: Source, config: RunConfig, parts: Mapping[str, Facts], duplicates: int) -> DataContents:
+    """All that is known of the samples, from what is known of each part."""
+    facts = list(parts.values())
+    first = next(fact for fact in facts if fact.rows)
+    assert first.shape is not None
+    assert first.dtype is not None
     span = None if config.encode.autoencoder else source.span
     mean, std = statistics(facts, first.shape[0], span)
-    contents = DataContents.model_validate(
+    dropped = duplicates if config.data.duplicates == "drop" else 0
+    return DataContents.model_validate(
         {
             "kind": source.kind if config.encode.autoencoder is None else "latent",
             "shape": first.shape,
@@ -306,24 +328,20 @@ def _finish(
             "group": group_rows(int(np.prod(first.shape)) * np.dtype(first.dtype).itemsize),
             "mean": mean,
             "std": std,
-            "rows": rows - (duplicates if config.data.duplicates == "drop" else 0),
+            "rows": sum(fact.rows for fact in facts) - dropped,
             "bytes": sum(fact.bytes for fact in facts),
-            "parts": [(part, fact.rows) for part, fact in zip(parts, facts, strict=True)],
+            "parts": [(part, fact.rows) for part, fact in parts.items()],
             "class_names": class_names(source, facts),
             "features": config.encode.features,
             "text": None if first.text is None else {"model": config.encode.text, **first.text},
             "autoencoder": config.encode.autoencoder,
             "preview": preview(facts),
             "skipped": sum(fact.skipped for fact in facts),
-            "skipped_examples": skipped[:10],
+            "skipped_examples": [item for fact in facts for item in fact.skipped_names][:10],
             "duplicates": duplicates,
             "understood": summary.understood(source, facts),
         }
     )
-    filled = [path for path, fact in zip(paths, facts, strict=True) if fact.rows]
-    sheets.contact_sheet(filled, contents, stage.path / summary.SHEET)
-    files = [SKIPPED, summary.SHEET, *parts, *(features_path(path).name for path in paths), *dropped]
-    return contents, files
 
 
 def _drop_duplicates(paths: Sequence[Path], *, drop: bool) -> tuple[int, list[str]]:

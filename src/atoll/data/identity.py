@@ -1,21 +1,20 @@
 """What the samples of a run are known by, without opening them: files, settings, models in folders."""
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from atoll import config as settings
 from atoll.config import DataConfig, RunConfig, settings_digest
+from atoll.data.hub import HUB
+from atoll.data.listing import PICTURES, File, Listing
 from atoll.data.reading import patiently, state_of
 from atoll.errors import DataError
-from atoll.runs import Run, digest, file_digest, runs_folder
+from atoll.runs import Run, digest, digest_of_list, file_digest
 
 EMBEDDED = {name: Path(__file__).with_name(f"{name}.npz") for name in settings.EMBEDDED}
-HUB = "hub:"
-PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
-METADATA = frozenset({"metadata.csv", "metadata.jsonl"})
 HASH_LIMIT = 256 * 2**20
 """Sources up to this many bytes are known by their contents, larger ones by names, sizes and times."""
 
@@ -49,24 +48,18 @@ def identity_of_source(config: DataConfig) -> str | None:
         return identity_of_files([EMBEDDED[config.source]])
     if config.source.startswith(HUB):
         return None
-    files, root = find_files(config.source), Path(config.source).expanduser()
-    if root.is_dir() and any(is_picture(file) for file in files):
-        beside = [file for file in files if is_beside(file)]
-        return identity_of_files([*(file for file in files if is_picture(file)), *beside], root)
+    root = Path(config.source).expanduser()
+    if root.is_dir():
+        listing = Listing(root)
+        if listing.pictures:
+            return identity_of_pictures(listing)
+        files = listing.paths()
+    else:
+        files = find_files(config.source)
     kind = container_of(config.source, files)
     fitting = [file for file in files if CONTAINERS[kind](file)]
     samples, labels = idx_files(fitting) if kind == "idx" else (fitting, [])
     return identity_of_files([*samples, *labels] if labels else fitting)
-
-
-def is_picture(file: Path) -> bool:
-    """Whether a file holds one picture."""
-    return file.suffix.lower() in PICTURES
-
-
-def is_beside(file: Path) -> bool:
-    """Whether a file says something of pictures beside it."""
-    return file.suffix == ".txt" or file.name in METADATA
 
 
 def container_of(source: str, files: Sequence[Path]) -> str:
@@ -93,10 +86,7 @@ def find_files(source: str) -> list[Path]:
     """All files that a path or a pattern names, in the order of their names."""
     path = Path(source).expanduser()
     if path.is_dir():
-        files = (file for file in path.rglob("*") if _is_file(file) and not _hidden(file.relative_to(path)))
-        runs = runs_folder().resolve()  # which may lie in the source, and would be new samples every time
-        outside = (file for file in files if runs not in file.resolve().parents)
-        return sorted(outside, key=lambda file: file.relative_to(path).as_posix())
+        return Listing(path).paths()
     if path.is_file():
         return [path]
     if any(letter in path.name for letter in "*?[") and path.parent.is_dir():
@@ -107,11 +97,6 @@ def find_files(source: str) -> list[Path]:
     )
 
 
-def _is_file(path: Path) -> bool:
-    """Whether there is a file, or a link to one that is lost, which is a sample that is missing."""
-    return path.is_file() or (path.is_symlink() and not path.exists())
-
-
 def _nearest(path: Path) -> str:
     """What may have been meant."""
     beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
@@ -119,17 +104,29 @@ def _nearest(path: Path) -> str:
     return f"did you mean '{near[0]}'?" if near else "correct the name"
 
 
-def identity_of_files(files: Sequence[Path], root: Path | None = None) -> str:
+def identity_of_files(files: Sequence[Path]) -> str:
     """A digest of files: of their contents, or beyond 256 MiB of their sizes and times."""
-    facts = [(file.relative_to(root).as_posix() if root else file.name, state_of(file)) for file in files]
+    facts = [(file.name, state_of(file)) for file in files]
     if sum(stat.st_size for _, stat in facts) <= HASH_LIMIT:
-        hashes = [patiently(partial(file_digest, file), file) if file.exists() else "" for file in files]
-        return digest([(name, content) for (name, _), content in zip(facts, hashes, strict=True)])
+        return digest([(file.name, _contents(file)) for file in files])
     return digest([(name, stat.st_size, stat.st_mtime_ns) for name, stat in facts])
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith((".", "__MACOSX")) for part in path.parts)
+def identity_of_pictures(listing: Listing) -> str:
+    """The same of the pictures of a folder and of what is said beside them, however many there are."""
+    files = partial(_pictures_and_beside, listing)
+    if sum(file.size for file in files()) <= HASH_LIMIT:
+        return digest_of_list((file.name, _contents(listing.root / file.name)) for file in files())
+    return digest_of_list((file.name, file.size, file.changed) for file in files())
+
+
+def _pictures_and_beside(listing: Listing) -> Iterator[File]:
+    yield from listing.some_pictures()
+    yield from listing.beside()
+
+
+def _contents(file: Path) -> str:
+    return patiently(partial(file_digest, file), file) if file.exists() else ""
 
 
 def identity_of_settings(config: RunConfig) -> dict[str, str]:

@@ -5,11 +5,12 @@ import logging
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from atoll.config import Facts, RunConfig
 from atoll.errors import DataError
 from atoll.runs import Run
+from atoll.runs import known as record
 
 if TYPE_CHECKING:  # who looks at records alone need not wait for what opens sources
     from atoll.data.samples import Sample, Source
@@ -27,7 +28,7 @@ def known(run: Run, *, source: bool = False, note: bool = False) -> Facts:
     """
     for stage in (run.data, run.partition):
         if stage.done:
-            return Facts.of_record(stage.contents.facts())
+            return record.known(stage.contents)
     if not source:
         return Facts()
     try:
@@ -36,17 +37,6 @@ def known(run: Run, *, source: bool = False, note: bool = False) -> Facts:
         if note:
             logger.warning("the samples cannot be looked at yet: %s", error)
         return Facts()
-
-
-def contents(run: Run, facts: Facts) -> dict[str, Any]:
-    """What is known of a run's samples, in the words of the record of `prepare`."""
-    if run.data.done:
-        return run.data.contents.facts()
-    return {
-        "shape": facts.shape,
-        "rows": facts.rows,
-        "class_names": [str(index) for index in range(facts.classes or 0)],
-    }
 
 
 def look(config: RunConfig) -> Facts:

@@ -4,7 +4,6 @@ import csv
 import itertools
 import json
 import secrets
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 
 from atoll.data.kmeans import Assigned
 from atoll.data.rules import RULE, View
+from atoll.data.scratch_table import open_table
 from atoll.errors import DataError
 from atoll.runs import write_json
 
@@ -30,17 +30,9 @@ class FileRule:
         self._path, self._clusters = path, clusters
         folder.mkdir(parents=True, exist_ok=True)
         place = folder / f".clusters-{secrets.token_hex(4)}.partial"
-        # Nobody else opens it, and some file systems have no locks.
-        self._table = sqlite3.connect(f"file:{place}?vfs=unix-none", uri=True, isolation_level=None)
-        for setting in (
-            "journal_mode = OFF",
-            "synchronous = OFF",
-            "cache_size = -16000",
-            "temp_store = FILE",
-        ):
-            self._table.execute(f"PRAGMA {setting}")
-        self._table.execute("CREATE TABLE clusters (key TEXT PRIMARY KEY, cluster INTEGER) WITHOUT ROWID")
-        place.unlink()  # it lives as long as it is open, and is gone however this process ends
+        self._table = open_table(
+            "CREATE TABLE clusters (key TEXT PRIMARY KEY, cluster INTEGER) WITHOUT ROWID", place
+        )
         self._by_id = self._fill()
 
     def __del__(self) -> None:

@@ -23,7 +23,7 @@ from atoll.data.text import TextStates
 from atoll.data.values import standardise
 from atoll.data.values import to_pixels as to_pixels
 from atoll.data.values import to_values as to_values
-from atoll.errors import CorruptError, DataError
+from atoll.errors import CorruptError, DataError, reason
 from atoll.runs import Stage, file_digest, repair
 from atoll.runs.records import ClusterContents
 
@@ -88,7 +88,7 @@ def open_parquet(stage: Stage, name: str, expected: str | None = None) -> pq.Par
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
-        raise CorruptError(f"{path} cannot be read ({str(error).splitlines()[0]}); {advice}") from None
+        raise CorruptError(f"{path} cannot be read ({reason(error)}); {advice}") from None
 
 
 @dataclass(frozen=True)
@@ -369,7 +369,7 @@ def _read_groups(
         return file.read_row_groups([group.index for group in groups], columns, use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise CorruptError(
-            f"{stage.path / name} cannot be read ({str(error).splitlines()[0]}); {repair.advice(stage.path)}"
+            f"{stage.path / name} cannot be read ({reason(error)}); {repair.advice(stage.path)}"
         ) from None
 
 

@@ -49,15 +49,18 @@ def _gathered(parts: Iterable[Mapping[str, Sequence[Any]]]) -> tuple[Remark, ...
     return tuple(Remark(what=text, count=counts[text], first=firsts[text]) for text in order)
 
 
-def sentences(contents: DataContents) -> list[str]:
-    """What is in `data/`, line by line, for a person."""
+def sentences(contents: DataContents, *, preview: bool = False) -> list[str]:
+    """What is in `data/`, line by line, for a person; of a preview, only what a few samples can show."""
     about = contents.understood
     shape = " x ".join(map(str, contents.shape))
     lines = [f"{contents.rows:,} {KINDS.get(contents.kind, 'samples')} of {shape}, {contents.dtype}"]
     lines += [f"  {note}" for note in about.notes]
+    if preview:
+        lines.append("as far as a few samples show (`atoll prepare` counts all):")
     lines.append(_classes(contents))
     lines.append(f"captions: {about.captions:,}" if about.captions else "captions: none")
-    lines.append(_duplicates(contents))
+    if not preview:
+        lines.append(_duplicates(contents))
     lines.append(f"skipped: {contents.skipped:,}" if contents.skipped else "skipped: none")
     lines += _told(about.reasons)
     lines += [f"{one.what}: {one.count:,}, first {one.first}" for one in about.remarks]

@@ -13,6 +13,8 @@ from atoll.data.reading import BROKEN, Stream, is_transient
 BLOCK = 512
 SCAN = 2**20
 """Bytes that are searched at once for the next header."""
+RECORD = 20 * BLOCK
+"""What most programs fill an archive up to with zeros, after two blocks of them that mark its end."""
 MAX_MEMBER = 2**30
 """Files in a tar that are larger than this are skipped unread."""
 FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
@@ -46,16 +48,18 @@ class Gap:
 
     size: int
     members: int
-    """Headers in it that can still be told to have been one; without any, its size has to do."""
+    """Headers in it that can still be told to have been one."""
     header: bool
     """Whether it begins with one; if not, the member before it may be longer than it says."""
     trailing: bool
     """Whether it comes after the mark of the end."""
+    bare: int = 0
+    """Bytes of it without any such header, which have to be counted by their size."""
 
     def joined(self, other: "Gap") -> "Gap":
         """This one and the next, with nothing between them."""
-        size, members = self.size + other.size, self.members + other.members
-        return Gap(size, members, self.header, self.trailing)
+        size, members, bare = self.size + other.size, self.members + other.members, self.bare + other.bare
+        return Gap(size, members, self.header, self.trailing, bare)
 
 
 @dataclass(frozen=True)
@@ -104,17 +108,20 @@ class Survey:
     size: float | None
     endings: frozenset[str]
 
-    def lost_in(self, gap: Gap) -> int:
-        """How many samples lay in a damaged place, by its headers or by its size; at least one."""
+    def lost_in(self, gap: Gap, missing: int = 0) -> int:
+        """How many samples lay in a damaged place, by its headers or by its size.
+
+        So many of its files are `missing` in the samples before and after it, which count by themselves.
+        """
         if gap.trailing and gap.size < 2 * BLOCK:
             return 0  # less than a header and something after it
-        if gap.members:
-            return max(1, gap.members // max(1, len(self.endings)))
-        return max(1, round(gap.size / self.size)) if self.size else 1
+        each = max(1, len(self.endings))
+        by_size = max(1, round(gap.bare / self.size * each) if self.size else 1) if gap.bare else 0
+        return max(0, -(-(gap.members + by_size - missing) // each))
 
-    def lacks(self, record: Record) -> bool:
-        """Whether a record does not have all that others have."""
-        return not self.endings <= record.members.keys()
+    def missing(self, record: Record) -> int:
+        """How many files a record lacks that others have."""
+        return len(self.endings - record.members.keys())
 
 
 class Tar:
@@ -138,26 +145,20 @@ class Tar:
             yield Lost(self.expected - count, "the index beside the archive has more samples")
 
     def _found(self, stream: Stream) -> Iterator[Record | Lost]:
-        counted = 0  # of the samples in the gap that comes next, as the record before it
+        before = 0  # files of the gap that comes next which the record before it lacks
         for item in records(stream):
             if isinstance(item, End):
+                lost = 0 if item.after is None else self.survey().lost_in(item.after, before)
                 if item.problem is not None:
-                    count = 1 if item.after is None else self.survey().lost_in(item.after) - counted
-                    yield Lost(max(1, count), item.problem, unknown=True)
-                elif item.after is not None:
-                    yield from self._lost(item.after, counted)
+                    yield Lost(max(1, lost), item.problem, unknown=True)
+                elif lost:
+                    yield Lost(lost, "the archive is damaged here")
             else:
-                lacks = item.beside and self.survey().lacks(item)
-                if item.after is not None:
-                    yield from self._lost(item.after, counted + lacks)
-                counted = int(lacks)
-                item.torn = item.torn or lacks
+                lacks = self.survey().missing(item) if item.beside else 0
+                if item.after is not None and (lost := self.survey().lost_in(item.after, before + lacks)):
+                    yield Lost(lost, "the archive is damaged here")
+                before, item.torn = lacks, item.torn or lacks > 0
                 yield item
-
-    def _lost(self, gap: Gap, counted: int) -> Iterator[Lost]:
-        count = self.survey().lost_in(gap) - counted
-        if count > 0:
-            yield Lost(count, "the archive is damaged here")
 
     def survey(self) -> Survey:
         """Read all headers once to see what samples are like, which only a damaged archive needs."""
@@ -185,6 +186,7 @@ def records(stream: Stream, *, data: bool = True) -> Iterator[Record | End]:
                 current.beside, current.torn = True, current.torn or not event.header
         elif isinstance(event, End):
             if current is not None:
+                current.beside = current.beside or event.problem is not None
                 yield current
             yield End(event.problem, gap)
         elif not hidden(event.name):
@@ -200,25 +202,29 @@ def records(stream: Stream, *, data: bool = True) -> Iterator[Record | End]:
 
 def walk(stream: Stream, *, data: bool = True) -> Iterator[Member | Gap | End]:
     """Every member of a tar, found again after each damaged place."""
-    position, zeros = 0, False
+    position, start = 0, 0
+    zeros: int | None = None
+    """Where the zeros begin that we are in."""
     long_name: str | None = None
     size: int | None = None
     try:
         while True:
             block = _block(stream, position)
             if len(block) < BLOCK:
-                ended = zeros and not any(block)
-                yield End(None if ended else "the archive ends early, without its end mark")
+                yield End(_problem_of_end(zeros, position, block))
                 return
             if not any(block):
-                zeros, position = True, position + BLOCK
+                zeros, position = position if zeros is None else zeros, position + BLOCK
                 continue
             info = _header(block)
+            marked = zeros is not None and _is_mark(zeros - start, position - start, info is not None)
+            if zeros is not None and not marked:
+                yield _bare(position - zeros)  # a hole, as in a file that was not all written
+            start, zeros = position if marked else start, None
             if info is None or _beyond(stream, position + BLOCK + (size or info.size)):
-                yield (gap := _damaged(stream, position, block, zeros))
-                position, zeros, long_name, size = position + gap.size, False, None, None
+                yield (gap := _damaged(stream, position, block, marked))
+                position, long_name, size = position + gap.size, None, None
                 continue
-            zeros = False
             member = Member(long_name or info.name, info.type, position + BLOCK, size or info.size)
             if info.type in EXTENDED:
                 long_name, size = extended(read(stream, member), info.type)
@@ -232,6 +238,22 @@ def walk(stream: Stream, *, data: bool = True) -> Iterator[Member | Gap | End]:
         if is_transient(error):
             raise
         yield End(f"the archive is damaged ({type(error).__name__}: {error}), what follows is lost")
+
+
+def _is_mark(begin: int, end: int, followed: bool) -> bool:
+    """Whether zeros between these places of an archive mark its end, perhaps `followed` by another one."""
+    if end - begin == 2 * BLOCK and followed:
+        return True
+    return 2 * BLOCK <= end - begin < RECORD + 2 * BLOCK and end % RECORD == 0
+
+
+def _problem_of_end(zeros: int | None, position: int, rest: bytes) -> str | None:
+    """Why a file does not end as an archive should."""
+    if zeros is None or any(rest):
+        return "the archive ends early, without its end mark"
+    if position - zeros >= RECORD + 2 * BLOCK:
+        return f"the archive ends in {position - zeros:,} zeros, as a file that was not all written"
+    return None
 
 
 def read(stream: Stream, member: Member) -> bytes:
@@ -287,27 +309,40 @@ def _damaged(stream: Stream, position: int, block: bytes, trailing: bool) -> Gap
     end = position + BLOCK + -(-size // BLOCK) * BLOCK
     if size >= 0 and not _beyond(stream, end) and _header(_block(stream, end)) is not None:
         return Gap(end - position, 1, True, trailing)  # a header with a flaw, whose size is still right
-    end, members = _search(stream, position)
-    return Gap(end - position, members + _was_header(block), _was_header(block), trailing)
+    end, members, emptied = _search(stream, position)
+    members += _was_header(block)
+    bare = emptied if members else end - position
+    return Gap(end - position, members, _was_header(block), trailing, bare)
+
+
+def _bare(size: int) -> Gap:
+    """A damaged place that shows nothing of what was there."""
+    return Gap(size, 0, header=False, trailing=False, bare=size)
 
 
 def _was_header(block: bytes) -> bool:
     return block[257:262] == b"ustar"
 
 
-def _search(stream: Stream, position: int) -> tuple[int, int]:
-    """Where the next header is, or the zeros of the end begin, and how many broken headers lie between."""
-    at, last, broken = position + BLOCK, position, 0
+def _search(stream: Stream, position: int) -> tuple[int, int, int]:
+    """Where the next header is, or the zeros of the end begin; between: broken headers, and bytes of zeros.
+
+    Zeros may have been headers, of which then nothing is left to be seen.
+    """
+    at, last, broken, zeros, emptied = position + BLOCK, position, 0, 0, 0
     stream.go_to(at)
     while chunk := stream.read(SCAN):
         for start in range(0, len(chunk), BLOCK):
             block = chunk[start : start + BLOCK]
-            if any(block):
-                if len(block) == BLOCK and _header(block) is not None:
-                    return at + start, broken
-                last, broken = at + start, broken + _was_header(block)
+            if not any(block):
+                zeros += len(block)
+                continue
+            emptied, zeros = emptied + zeros, 0
+            if len(block) == BLOCK and _header(block) is not None:
+                return at + start, broken, emptied
+            last, broken = at + start, broken + _was_header(block)
         at += len(chunk)
-    return min(last + BLOCK, at), broken
+    return min(last + BLOCK, at), broken, emptied
 
 
 def extended(raw: bytes, kind: bytes) -> tuple[str | None, int | None]:

@@ -64,14 +64,24 @@ def standard(values: Tensor, contents: SampleFormat) -> Tensor:
     return (values.float() - mean) / std
 
 
+def can_learn(real: Real) -> bool:
+    """Whether there are labels, and enough of them."""
+    labels = real.classes
+    return labels is not None and int((labels >= 0).sum()) >= 2 * BATCH
+
+
 def trained(real: Real, seen: Tensor, folder: Path) -> tuple[Classifier, float]:
     """The classifier of these data, from its file or trained now, and its accuracy on held-out samples.
 
     Always on the CPU and from one seed: it is a ruler, the same for everybody who measures on these data.
     """
+    if not can_learn(real):
+        raise DataError(
+            f"features 'classifier' need labels, at least {2 * BATCH} samples with one; use pixels, or a "
+            "vision model of transformers"
+        )
     labels = real.classes
-    if labels is None or int((labels >= 0).sum()) < 2 * BATCH:
-        raise DataError("features 'classifier' need labels; use pixels, or a vision model of transformers")
+    assert labels is not None
     key = digest([real.name, list(seen.shape), STEPS, BATCH, RATE, WIDTH, FEATURES])[:16]
     path = folder / f"classifier-{key}.safetensors"
     about = path.with_suffix(".json")

@@ -119,7 +119,7 @@ def table(traced: dict[str, Any]) -> str:
         )
         near = traced["nearest"][k] if traced["nearest"] else []
         name = f"{near[0]['id'][:12]} at {near[0]['distance']:.3f}" if near else ""
-        lines.append(f"{f'expert {k}':>12}" + "".join(f"{cell:>12}" for cell in cells) + f"  {name}")
+        lines.append(f"{values.PART.format(k):>12}" + "".join(f"{cell:>12}" for cell in cells) + f"  {name}")
     claims = ", ".join(f"{key} {text}" for key, text in traced["claims"].items())
     lines += [f"it says of itself: {claims}"] if claims else []
     return "\n".join([*lines, traced["sentence"]])

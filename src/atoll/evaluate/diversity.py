@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atoll import devices
+from atoll.data import hub
 from atoll.data.features import colour_frames
+from atoll.data.hub import HUB
 from atoll.errors import DataError, reason
 from atoll.evaluate.distances import in_parts
 from atoll.evaluate.intervals import Measured, mean_of_rows
@@ -91,15 +93,9 @@ def _file(name: str) -> Path:
         path = path / "alexnet.npz"
     if path.is_file():
         return path
-    if not name.startswith("hub:"):
+    if not name.startswith(HUB):
         raise DataError(f"evaluate.lpips '{name}' is not there; give the .npz file, or hub:owner/name")
-    try:
-        import huggingface_hub  # noqa: PLC0415 - of the extra hf
-
-        return Path(huggingface_hub.hf_hub_download(name.removeprefix("hub:"), "alexnet.npz"))
-    except (ImportError, OSError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DataError(f"evaluate.lpips '{name}' cannot be had: {reason}") from None
+    return hub.download(name, file="alexnet.npz")
 
 
 def partners(groups: list[Any]) -> list[tuple[int, int]]:

@@ -76,8 +76,8 @@ def seen(stored: Tensor, contents: SampleFormat) -> Tensor:
 
 
 def default_names(real: Real) -> tuple[str, ...]:
-    """The classifier where there are labels, else pixels: both need nothing."""
-    return (CLASSIFIER,) if real.classes is not None else (PIXELS,)
+    """The classifier where there are labels enough, else pixels: both need nothing."""
+    return (CLASSIFIER,) if classifier.can_learn(real) else (PIXELS,)
 
 
 def open_space(name: str, real: Real, folder: Path, device: str = "auto") -> Space:

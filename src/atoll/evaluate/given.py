@@ -10,8 +10,8 @@ from PIL import Image
 from torch import Tensor
 
 from atoll.data import pictures
-from atoll.data.identity import PICTURES
 from atoll.data.latents import open_autoencoder
+from atoll.data.listing import PICTURES
 from atoll.data.values import standardise
 from atoll.errors import DataError
 from atoll.runs import Run

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atoll.data.store import Batch, Reader
+from atoll.data.store import MEMORY, Batch, Reader
 from atoll.evaluate.intervals import Measured, bootstrap, mean_of_rows
 from atoll.flow import draws, mixture, path
 from atoll.models.conditions import Condition, TextCondition
@@ -20,6 +20,8 @@ TIMES = tuple((index + 0.5) / 10 for index in range(10))
 CONFIDENCES = 10
 """Bins of the calibration error."""
 ROWS = 250
+READ_ROWS = 2**18
+"""Of larger data so many rows are read at once, and samples are drawn from them."""
 RESAMPLES = 200
 """Behind the interval of a correlation."""
 
@@ -49,7 +51,10 @@ def examine(
 
 def _drawn(run: Run, num: int) -> Batch:
     clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
-    with contextlib.closing(Reader(clusters, num, run.config.seed + 1).batches()) as batches:
+    contents = clusters[0].contents
+    memory = min(MEMORY, READ_ROWS * max(1, contents.bytes // max(1, contents.rows)))
+    reader = Reader(clusters, num, run.config.seed + 1, memory=memory)
+    with contextlib.closing(reader.batches()) as batches:
         return next(batches)
 
 

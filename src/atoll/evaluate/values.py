@@ -15,6 +15,8 @@ from atoll.evaluate.intervals import NORMAL, Measured
 from atoll.evaluate.worth import Played
 from atoll.runs import Run
 
+PART = "expert {}"
+"""What a part is called, by its number."""
 Of = Callable[[Game], Tensor]
 """Rows of a game, one number for each part."""
 
@@ -86,7 +88,7 @@ def parts(run: Run, played: Played, clipped: Game) -> list[dict[str, Any]]:
     whole = float(values.mean.sum())
     return [
         {
-            "part": f"expert {k}",
+            "part": PART.format(k),
             "samples": sizes[k],
             "share": float(shares(values)[k]),
             "per_cent": 100 * float(values.mean[k]) / whole if whole > 0 else None,

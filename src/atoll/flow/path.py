@@ -41,6 +41,13 @@ def velocity(
     return noise - x_0
 
 
+def data_prediction(
+    x_t: Float[Tensor, "batch *sample"], velocity: Float[Tensor, "batch *sample"], t: Float[Tensor, " batch"]
+) -> Float[Tensor, "batch *sample"]:
+    """What the data will be as far as x_t tells, x_t - t v (DDM §3.1: x_t = x_0 + t (noise - x_0))."""
+    return x_t - expand(t, x_t) * velocity
+
+
 class LinearPath:
     """α = 1 - t, σ = t (Liu et al. 2022, eq. 1)."""
 

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -101,6 +101,67 @@ def _log_snr(t: float) -> float:
 
 SOLVERS: dict[str, Callable[[], Step]] = {"euler": lambda: euler, "heun": lambda: heun, "dpm++": DPM}
 """A fresh step of each solver by name; some remember the step before."""
+
+
+class Move(NamedTuple):
+    """What a solver asks at one time and does with the answer v: x' = a x + b v + c m, then m' = d x + e v.
+
+    The memory m is whatever a solver keeps from one question to the next; at first it is zero.
+    """
+
+    t: float
+    """The time of the question."""
+    t_next: float
+    """The end of the step; a flow map is asked about it as well."""
+    a: float
+    b: float
+    c: float
+    d: float
+    e: float
+
+
+def moves(solver: str, steps: int, shift: float = 1.0) -> list[Move]:
+    """A whole integration as one linear recursion with a coefficient for everything, known beforehand.
+
+    So rows of different solvers, at different steps, move together. Euler's method and a flow map's step
+    need no memory (arXiv 2505.13447, eq. 12); Heun's keeps x + h v / 2 (Karras et al. 2022, alg. 1);
+    DPM-Solver++(2M) its prediction x - t v of the data (Lu et al. 2022, alg. 2).
+    """
+    grid = list(itertools.pairwise(times(steps, shift)))
+    if solver == "dpm++":
+        return [_multistep(None if n == 0 else grid[n - 1][0], t, end) for n, (t, end) in enumerate(grid)]
+    if solver == "heun":
+        return [move for t, end in grid for move in _heun_moves(t, end)]
+    return [Move(t, end, 1, end - t, 0, 0, 0) for t, end in grid]
+
+
+def _heun_moves(t: float, end: float) -> list[Move]:
+    h = end - t
+    if end == 0:
+        return [Move(t, end, 1, h, 0, 0, 0)]
+    return [Move(t, end, 1, h, 0, 1, h / 2), Move(end, end, 0, h / 2, 1, 0, 0)]
+
+
+def _multistep(before: float | None, t: float, end: float) -> Move:
+    """With x_0 = x - t v and k = 1 / (2 r): x' = σ'/σ x + γ ((1 + k) x_0 - k m)."""
+    k = 0.0
+    if before is not None and before < 1 and end > 0:
+        k = (_log_snr(end) - _log_snr(t)) / (_log_snr(t) - _log_snr(before)) / 2
+    decay = end / t
+    gain = (1 - end) - (1 - t) * decay
+    return Move(t, end, decay + gain * (1 + k), -gain * (1 + k) * t, -gain * k, 1, -t)
+
+
+def moved(
+    coefficients: Float[Tensor, "batch 7"],
+    x_t: Float[Tensor, "batch *sample"],
+    velocity: Float[Tensor, "batch *sample"],
+    memory: Float[Tensor, "batch *sample"],
+) -> tuple[Float[Tensor, "batch *sample"], Float[Tensor, "batch *sample"]]:
+    """One move of every row: x' = a x + b v + c m and m' = d x + e v (see `moves` for the §)."""
+    wide = coefficients.view(len(x_t), -1, *[1] * (x_t.ndim - 1))
+    a, b, c, d, e = wide[:, 2:].unbind(1)
+    return a * x_t + b * velocity + c * memory, d * x_t + e * velocity
 
 
 def integrate(

@@ -3,23 +3,25 @@
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from atoll import config, plan
-from atoll.errors import Interrupted, StaleError
+from atoll.errors import AtollError, Interrupted, StaleError
 from atoll.launch import engine as engines
 from atoll.launch import leased
 from atoll.launch.engine import Engine, Place
 from atoll.launch.job import Job, JobSpec, JobStatus, report
+from atoll.launch.noted import Noted
 from atoll.launch.work import work
-from atoll.runs import Run, read_json, stop_requests
+from atoll.runs import Run, stop_requests
 from atoll.runs.graph import Node, Progress
+from atoll.runs.known import known
 from atoll.runs.survey import Survey, survey
 from atoll.storage.mirror import Mirror
-from atoll.storage.progress import LATEST, STATE
+from atoll.storage.progress import step_here
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +48,17 @@ def drive(run: Run, on: str, screen: Screen, *, start_over: bool = False) -> Non
         if left:
             run.event("making", stages=[node.name for node in left], on=on)
             with engines.opened(on, Place(run.path, run.config.launch, run)) as engine:
-                _make_all(run, left, engine, screen)
+                _noted(run, lambda: _make_all(run, left, engine, screen))
             run.event("finished")
+
+
+def _noted(run: Run, make: Callable[[], None]) -> None:
+    """Write down why something ends early, for whoever reads along."""
+    try:
+        make()
+    except (AtollError, Interrupted) as error:
+        run.event("interrupted" if isinstance(error, Interrupted) else "failed", problem=str(error))
+        raise
 
 
 def settle(run: Run, start_over: bool) -> list[Node]:
@@ -126,14 +137,14 @@ def _make_all(run: Run, left: Sequence[Node], engine: Engine, screen: Screen) ->
             continue
         jobs = [node for node in waiting if node.is_job and not _needs_driver(node, waiting)]
         with screen.table() as watch:
-            run_jobs([job_of(node) for node in jobs], engine, watch)
+            run_jobs(jobs_of(jobs), engine, Noted(run, watch))
         waiting = [node for node in waiting if node not in jobs]
 
 
 def _check(run: Run) -> None:
     """Once the samples are known for certain, what cannot work is told once, and not by every job."""
     if run.data.done:
-        config.check(run.config, config.Facts.of_record(run.data.contents.facts()))
+        config.check(run.config, known(run.data.contents))
 
 
 def _needs_driver(node: Node, waiting: Sequence[Node]) -> bool:
@@ -154,11 +165,17 @@ def _make_here(node: Node, engine: Engine, screen: Screen) -> None:
         leased.upload(node)
 
 
-def job_of(node: Node) -> Job:
-    """A stage as a job."""
+def jobs_of(nodes: Sequence[Node]) -> list[Job]:
+    """Stages of one run as jobs."""
+    run = nodes[0].run
+    facts = known(run.data.contents) if run.data.done else config.Facts()
+    planned = plan.plan(run.config, facts)["jobs"]
+    return [_job(node, facts, planned.get(node.name)) for node in nodes]
+
+
+def _job(node: Node, facts: config.Facts, counted: Mapping[str, Any] | None) -> Job:
+    """A stage as a job; what is known of the samples and what the plan counts say what it needs."""
     run, training = node.run, node.training
-    known = run.data.contents.facts() if run.data.done else None
-    counted = plan.plan(run.config, known)["jobs"].get(node.name)
     network = training if isinstance(training, config.NetworkConfig) else None
     return Job(
         node.name,
@@ -167,7 +184,7 @@ def job_of(node: Node) -> Job:
         steps=training.steps if training else 0,
         batch=training.batch if training else 0,
         memory=int(counted["memory_bytes"]["total"]) if counted else 0,
-        useful=plan.useful_threads(run.config, network, training.batch, known) if network and training else 1,
+        useful=plan.useful_threads(run.config, network, training.batch, facts) if network and training else 1,
         gpu=training is not None or node.kind.gpu,
         after=frozenset(one.name for one in node.inputs),
         is_done=lambda: _is_done(node),
@@ -188,8 +205,7 @@ def _saved_step(node: Node) -> int:
     """Of the state that a job goes on from: the store's, where there is one, or this folder's."""
     if node.run.config.launch.store:
         return Mirror.of(node.run).saved_step(node.stage)
-    latest = node.stage.path / STATE / LATEST
-    return int(read_json(latest)["step"]) if latest.is_file() else 0
+    return max(0, step_here(node.stage))
 
 
 @dataclass

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from atoll.errors import EXIT_RUN_AGAIN, AtollError, Interrupted, RunError
-from atoll.launch import process, ranks
+from atoll.launch import process, ranks, warm
 from atoll.launch.job import JobSpec
 from atoll.runs import Run, graph, stop_requests
 from atoll.runs.graph import Node
@@ -75,7 +75,8 @@ def _run(mirror: Mirror, node: Node, attempt: Attempt, stop: Callable[[], bool])
     run = node.run
     interval = min(PROGRESS_SECONDS, run.config.launch.lease / HEARTBEATS)
     alone = run.config.model_copy(update={"launch": run.config.launch.model_copy(update={"store": ""})})
-    worker = process.start(JobSpec.of(node.name, alone, run.path.resolve()))
+    spec = JobSpec.of(node.name, alone, run.path.resolve())
+    worker = process.fork(spec, warm.inherited(process.environment(spec, {})))
     due = time.monotonic() + interval
     try:
         # The request is passed on by the signal itself: we may be waiting for the store meanwhile.
@@ -92,8 +93,8 @@ def _run(mirror: Mirror, node: Node, attempt: Attempt, stop: Callable[[], bool])
     finally:
         if worker.poll() is None:
             worker.terminate()
-        worker.wait()
-    return worker.returncode
+        code = worker.wait()
+    return code
 
 
 @contextlib.contextmanager

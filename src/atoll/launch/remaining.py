@@ -91,6 +91,6 @@ def _kind(name: str) -> str:
 
 
 def clock_time(seconds: float) -> str:
-    """Whole seconds as hours, minutes and seconds."""
-    whole = int(seconds)
+    """Seconds as hours, minutes and seconds."""
+    whole = max(0, round(seconds))
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

@@ -21,10 +21,8 @@ def site(run: Run, index: int) -> Stage:
     mirror.open(lead=False)
     groups = inputs.site_clusters(run.config)
     own = groups[index] if 0 <= index < len(groups) else []
-    samples = "cluster" if inputs.student_settings(run.config).data == "clusters" else "drawn"
-    for cluster in own:
-        for name in (f"expert {cluster}", f"{samples} {cluster}"):
-            mirror.download(graph.node(run, name).stage)
+    for stage in (*(run.expert(cluster) for cluster in own), *inputs.lesson_clusters(run, own)):
+        mirror.download(stage)
     mirror.download_record(run.partition)
     _download(mirror, lambda name: name in ("start", "merged", f"site-{index:02d}"))
     made = make(run, index)
@@ -39,7 +37,8 @@ def merge(run: Run) -> Stage:
         return make(run)
     mirror = Mirror.of(run)
     mirror.open(lead=False)
-    for one in (*graph.node(run, "student").reads, *graph.node(run, "student").records):
+    student = graph.of_stage(run, run.student)
+    for one in (*student.reads, *student.records):
         mirror.download(one.stage)
     _download(mirror, lambda name: True)
     made = make(run)

@@ -15,6 +15,7 @@ from atoll.pages import growing, held_out, measured
 from atoll.pages.drawing import drawn
 from atoll.pages.pictures import embedded
 from atoll.runs import CREDIT, RECIPE, Run, Stage, read_lines, read_stamped, replacing
+from atoll.runs.evaluations import read_evaluation
 from atoll.runs.records import DataContents, PartitionContents
 from atoll.sampling.opening import open_run_model
 from atoll.sampling.provenance import PALETTE
@@ -25,17 +26,22 @@ TIMES = tuple(index / 20 for index in range(21))
 INK = "#1c2833"
 
 
+def write_again(run: Run) -> None:
+    """Write the page anew where there are samples to show: numbers have come since."""
+    if (run.samples.path / "samples.json").is_file():
+        write_report(run, run.samples.path)
+
+
 def write_report(run: Run, samples: Path) -> Path:
     """Write `report/report.html`: what was made, by whom, and how it was learnt."""
     clusters = run.config.partition.clusters
     record = read_stamped(samples / "samples.json")
     makers: list[int] = record["experts"]
     contents = run.partition.contents
-    sizes = contents.sizes
     shares, share_of = expected_shares(contents, record)
     made = [makers.count(index) / len(makers) for index in range(clusters)]
-    evaluation = measured.evaluation(run)
-    rows = measured.rows_of(evaluation)
+    evaluation = read_evaluation(run)
+    rows = evaluation.measured
     used = record.get("strategy") or run.config.sample.strategy
     page = template("report.html.j2").render(
         name=run.config.name,
@@ -46,16 +52,7 @@ def write_report(run: Run, samples: Path) -> Path:
         has_router=run.router.done,
         numbers=_numbers(run),
         experts=[
-            {
-                "index": index,
-                "colour": colour(index),
-                "rows": sizes[index],
-                "share": shares[index],
-                "made": made[index],
-                "gallery": embedded(_gallery(run, index)),
-                "loss": _last_loss(run.expert(index).path),
-            }
-            for index in range(clusters)
+            _expert(run, index) | {"share": shares[index], "made": made[index]} for index in range(clusters)
         ],
         worth=_worth(run),
         curves=_loss_curves(run),
@@ -67,16 +64,27 @@ def write_report(run: Run, samples: Path) -> Path:
         distance=measured.distance_name(rows),
         measured=measured.numbers(rows),
         shares=measured.shares(rows, contents.class_names),
-        by_time=measured.by_time(evaluation),
+        by_time=measured.by_time(evaluation.routing),
         understood=understood(run),
         facts=_facts(run, used),
         num=len(makers),
         recipe=_recipe(run),
     )
-    path = run.path / "report" / "report.html"
+    path = run.report.path / "report.html"
     with replacing(path) as beside:
         beside.write_text(page, encoding="utf-8")
     return path
+
+
+def _expert(run: Run, index: int) -> dict[str, Any]:
+    """What is shown of one expert."""
+    return {
+        "index": index,
+        "colour": colour(index),
+        "rows": run.partition.contents.sizes[index],
+        "gallery": embedded(_gallery(run, index)),
+        "loss": _last_loss(run.expert(index).path),
+    }
 
 
 def _worth(run: Run) -> list[dict[str, Any]]:

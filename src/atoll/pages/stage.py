@@ -10,6 +10,6 @@ def write(run: Run) -> Stage:
     node = graph.node(run, "report")
     stage, made_from = node.stage, node.made_from()
     if stage.begin(made_from):
-        page = report.write_report(run, run.stage("samples").path)
+        page = report.write_report(run, run.samples.path)
         stage.finish(made_from, [page.name], ReportContents(report=page.name))
     return stage

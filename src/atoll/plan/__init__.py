@@ -2,7 +2,17 @@
 
 from atoll.plan.printed import sentences
 from atoll.plan.sheets import DEVICES, Device
-from atoll.plan.strategies import strategy_costs, strategy_flops
+from atoll.plan.strategies import forward_flops, sample_flops, strategy_costs, strategy_flops
 from atoll.plan.sums import plan, useful_threads
 
-__all__ = ["DEVICES", "Device", "plan", "sentences", "strategy_costs", "strategy_flops", "useful_threads"]
+__all__ = [
+    "DEVICES",
+    "Device",
+    "forward_flops",
+    "plan",
+    "sample_flops",
+    "sentences",
+    "strategy_costs",
+    "strategy_flops",
+    "useful_threads",
+]

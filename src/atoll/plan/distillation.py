@@ -1,15 +1,14 @@
 """What distilling takes: the student's own passes, and its teachers."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from atoll.config import RunConfig, StudentConfig, TrainConfig
+from atoll.config import FewStepConfig, NetworkConfig, RunConfig, StudentConfig, TrainConfig
 from atoll.models import costs
 from atoll.models.costs import Network
 from atoll.plan.fitting import Asked
-from atoll.plan.known import network_of
+from atoll.plan.known import About, network_of
 
 
 class Trained(NamedTuple):
@@ -20,15 +19,24 @@ class Trained(NamedTuple):
     teachers: Asked = Asked()
 
 
-def students(config: RunConfig, about: Mapping[str, Any]) -> dict[str, Trained]:
-    """What distillation takes: the student's own passes, and its teachers."""
+def trained(settings: TrainConfig, config: RunConfig, about: About) -> Trained | None:
+    """One training of a run, known by its settings; None where they say of no network."""
+    if isinstance(settings, FewStepConfig):
+        return _few_step(config, about)
+    if isinstance(settings, StudentConfig):
+        teachers = _teachers(config, about, settings.teacher)
+        return Trained(network_of(settings, config, about), settings, teachers)
+    if isinstance(settings, NetworkConfig):
+        return Trained(network_of(settings, config, about), settings)
+    return None
+
+
+def _few_step(config: RunConfig, about: About) -> Trained:
+    """Both lessons as one training: trajectories of the teacher, and steps beside it."""
     own = config.student
-    if own is None:
-        return {}
+    assert own is not None
+    assert own.few is not None
     network = network_of(own, config, about)
-    jobs = {"student": Trained(network, own, _teachers(config, about, own.teacher))} if own.steps else {}
-    if own.few is None:
-        return jobs
     few, student = own.few, Asked(costs.forward_flops(network), others=costs.weight_bytes(network))
     teacher = student if few.teacher == "student" else _teachers(config, about, few.teacher)
     guide = student if own.steps else _teachers(config, about, "ensemble")
@@ -45,10 +53,10 @@ def students(config: RunConfig, about: Mapping[str, Any]) -> dict[str, Trained]:
         whole = few.model_copy(update={"steps": steps})
         flops = (stepped + few.trajectories * guide.flops * few.grid / 8) / steps
         held = max([teacher] * bool(few.steps) + [guide] * bool(few.trajectories), key=Asked.memory)
-    return {**jobs, "few-step": Trained(map_network, whole, held._replace(flops=flops))}
+    return Trained(map_network, whole, held._replace(flops=flops))
 
 
-def _teachers(config: RunConfig, about: Mapping[str, Any], who: str) -> Asked:
+def _teachers(config: RunConfig, about: About, who: str) -> Asked:
     """Experts that teach: one for each sample, drawn by the router or not, or all of them."""
     own, clusters = config.student, config.partition.clusters
     assert own is not None

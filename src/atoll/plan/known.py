@@ -1,29 +1,41 @@
 """What is known of a run's data and networks before it has begun."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import NamedTuple
 
-from atoll.config import NetworkConfig, RouterConfig, RunConfig, patches
+from atoll.config import Facts, NetworkConfig, RouterConfig, RunConfig, patches
 from atoll.errors import ConfigError
 from atoll.models.costs import HALF, Network
 
+UNKNOWN = Facts()
+"""Before anybody has looked at the samples."""
 
-def about_data(config: RunConfig, contents: Mapping[str, Any]) -> dict[str, Any]:
+
+class About(NamedTuple):
+    """What sums need to know of the data."""
+
+    shape: tuple[int, ...]
+    samples: int | None
+    classes: int
+    text: int
+    """Width of the states of a text."""
+    bytes_per_value: int
+
+
+def about_data(config: RunConfig, facts: Facts) -> About:
     """What is known of the data: measured where they are, else said in [plan], else read off [data]."""
-    shape = contents.get("shape") or config.plan.shape or _shape_of(config)
+    shape = facts.shape or config.plan.shape or _shape_of(config)
     if shape is None:
         raise ConfigError(
             "the shape of the samples is not known yet; set plan.shape, or `atoll prepare` first"
         )
-    text = contents.get("text") or {}
     latent = config.encode.autoencoder is not None or config.data.kind == "latent"
-    return {
-        "shape": tuple(shape),
-        "samples": contents.get("rows") or config.plan.samples,
-        "classes": len(contents.get("class_names") or ()) or config.plan.classes,
-        "text": text.get("width", config.plan.text_width),
-        "bytes_per_value": HALF if latent else 1,
-    }
+    return About(
+        shape=tuple(shape),
+        samples=facts.rows or config.plan.samples,
+        classes=facts.classes or config.plan.classes,
+        text=facts.text or config.plan.text_width,
+        bytes_per_value=HALF if latent else 1,
+    )
 
 
 def _shape_of(config: RunConfig) -> tuple[int, ...] | None:
@@ -39,9 +51,9 @@ def _shape_of(config: RunConfig) -> tuple[int, ...] | None:
     return (config.data.channels or 3, config.data.size, config.data.size)
 
 
-def network_of(settings: NetworkConfig, config: RunConfig, about: Mapping[str, Any]) -> Network:
+def network_of(settings: NetworkConfig, config: RunConfig, about: About) -> Network:
     """The network of these settings in this run."""
-    shape = about["shape"]
+    shape = about.shape
     if not patches.fits(settings.patch_of(shape), shape):
         raise ConfigError(patches.misfit(settings.patch_of(shape), shape, "patch"))
     router = isinstance(settings, RouterConfig)
@@ -50,8 +62,8 @@ def network_of(settings: NetworkConfig, config: RunConfig, about: Mapping[str, A
         settings,
         shape,
         kind,
-        about["classes"],
-        about["text"] if kind == "text" else 0,
+        about.classes,
+        about.text if kind == "text" else 0,
         config.encode.text_tokens if kind == "text" else 0,
         config.partition.clusters if router else 0,
     )

@@ -1,11 +1,11 @@
 """What each way of sampling costs."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from atoll.config import RunConfig
+from atoll.config import Facts, RunConfig
 from atoll.models import costs
-from atoll.plan.known import about_data, network_of
+from atoll.plan.known import UNKNOWN, about_data, network_of
 
 STRATEGIES = ("ancestral", "top-1", "top-2", "sample-1", "nucleus-0.9", "full")
 """Of which `atoll plan` tells the cost; those by threshold cost what lies between one expert and all."""
@@ -25,23 +25,51 @@ def strategy_flops(name: str, expert: float, router: float, clusters: int) -> fl
 
 
 def strategy_costs(
-    config: RunConfig, contents: Mapping[str, Any] | None = None, names: Sequence[str] = STRATEGIES
+    config: RunConfig, facts: Facts = UNKNOWN, names: Sequence[str] = STRATEGIES
 ) -> dict[str, dict[str, float]]:
     """What each strategy costs: FLOPs of one velocity, and of one whole sample as [sample] asks for it."""
-    about, clusters = about_data(config, contents or {}), config.partition.clusters
-    expert = sum(
-        costs.forward_flops(network_of(config.expert_for(k), config, about)) for k in range(clusters)
-    )
-    expert /= clusters
-    router = costs.forward_flops(network_of(config.router, config, about)) if clusters > 1 else 0.0
-    sample = config.sample
-    evaluations = sample.steps * (2 if sample.solver == "heun" else 1)
-    guided = 1 + (
-        sample.guided[1] - sample.guided[0] if sample.guidance > 1 and config.condition.kind != "none" else 0
-    )
+    clusters, forward = config.partition.clusters, forward_flops(config, facts)
     table = {}
     for name in names if clusters > 1 else ("ancestral",):
-        once = strategy_flops(name, expert, router, clusters)
-        routed = once - strategy_flops(name, expert, 0.0, clusters)
-        table[name] = {"flops": once, "flops_per_sample": evaluations * (guided * (once - routed) + routed)}
+        once = strategy_flops(name, *forward, clusters)
+        experts = strategy_flops(name, forward.expert, 0.0, clusters)
+        whole = _velocities(config) * (_guided(config) * experts + once - experts)
+        table[name] = {"flops": once, "flops_per_sample": whole}
     return table
+
+
+class Forward(NamedTuple):
+    """FLOPs of one sample through a network."""
+
+    expert: float
+    """The mean of all."""
+    router: float
+    """0 where there is none."""
+
+
+def forward_flops(config: RunConfig, facts: Facts = UNKNOWN) -> Forward:
+    """What experts and router of a run cost, asked once about one sample."""
+    about, clusters = about_data(config, facts), config.partition.clusters
+    experts = [costs.forward_flops(network_of(config.expert_for(k), config, about)) for k in range(clusters)]
+    router = costs.forward_flops(network_of(config.router, config, about)) if clusters > 1 else 0.0
+    return Forward(sum(experts) / clusters, router)
+
+
+def sample_flops(config: RunConfig, experts: float, strategy: str, facts: Facts = UNKNOWN) -> float:
+    """FLOPs of one sample of which `experts` were asked at each time, as [sample] asks for it."""
+    forward = forward_flops(config, facts)
+    # Once for an ancestor given a text; given a class, the counts of the partition say it.
+    asked = _velocities(config) if strategy != "ancestral" else int(config.condition.kind == "text")
+    return _velocities(config) * _guided(config) * experts * forward.expert + asked * forward.router
+
+
+def _velocities(config: RunConfig) -> int:
+    """How often a sample asks for a velocity."""
+    return config.sample.steps * (2 if config.sample.solver == "heun" else 1)
+
+
+def _guided(config: RunConfig) -> float:
+    """Passes of an expert for one velocity: a second one where guidance acts."""
+    begin, end = config.sample.guided
+    acts = config.sample.guidance > 1 and config.condition.kind != "none"
+    return 1 + (end - begin if acts else 0)

@@ -1,55 +1,38 @@
 """The sums over all jobs of a run."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from atoll import threads
-from atoll.config import NetworkConfig, RunConfig
+from atoll.config import Facts, NetworkConfig, RunConfig
 from atoll.models import costs
 from atoll.models.costs import FULL, HALF
-from atoll.plan.distillation import Trained, students
+from atoll.plan.distillation import Trained, trained
 from atoll.plan.fitting import memory_of, parallel_of, what_would_fit
-from atoll.plan.known import about_data, network_of
+from atoll.plan.known import UNKNOWN, About, about_data, network_of
 from atoll.plan.sheets import Device, device_named
 from atoll.plan.strategies import strategy_costs
+from atoll.runs import graph
 
 
-def plan(config: RunConfig, contents: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The whole plan of a run; `contents` is what is known of its data, if they are there already."""
-    about, clusters = about_data(config, contents or {}), config.partition.clusters
+def plan(config: RunConfig, facts: Facts = UNKNOWN) -> dict[str, Any]:
+    """The whole plan of a run, from what is known of its data."""
+    about, clusters = about_data(config, facts), config.partition.clusters
     device, devices = device_named(config.plan.gpu, clusters), max(1, round(config.launch.gpus))
-    before: dict[str, Trained] = {}
-    if config.start is not None:
-        start = config.start_settings()
-        before["start"] = Trained(network_of(start, config, about), start)
-    trained: dict[str, Trained] = {}
-    for k in range(clusters):
-        expert = config.expert_for(k)
-        trained[f"expert {k}"] = Trained(network_of(expert, config, about), expert)
-    if clusters > 1:
-        trained["router"] = Trained(network_of(config.router, config, about), config.router)
-    whole = device._replace(at_once=1)  # for what nothing runs beside
-    first = {name: _job(job, whole, devices) for name, job in before.items()}
-    shared = {name: _job(job, device, devices) for name, job in trained.items()}
-    last = {name: _job(job, whole, devices) for name, job in students(config, about).items()}
-    jobs = first | shared | last
-    hours = [job["hours"] / (device.at_once if name in shared else 1) for name, job in jobs.items()]
-    per_sample = math.prod(about["shape"]) * about["bytes_per_value"]
-    if config.condition.kind == "text":
-        per_sample += config.encode.text_tokens * about["text"] * HALF
-    samples = about["samples"]
+    trainings, shared = graph.trainings(config), graph.beside_experts(config)
+    places = {name: device if name in shared else device._replace(at_once=1) for name in trainings}
+    jobs = {
+        name: _job(job, places[name], devices)
+        for name, settings in trainings.items()
+        if (job := trained(settings, config, about)) is not None
+    }
+    hours = [job["hours"] / places[name].at_once for name, job in jobs.items()]
     return {
         "run": config.name,
-        "data": {
-            "shape": list(about["shape"]),
-            "samples": samples,
-            "bytes": None if samples is None else samples * per_sample,
-            "bytes_of_a_cluster": None if samples is None else samples * per_sample / clusters,
-        },
+        "data": _data(config, about),
         "device": {"name": config.plan.gpu, **device._asdict()},
         "jobs": jobs,
-        "strategies": strategy_costs(config, contents),
+        "strategies": strategy_costs(config, facts),
         "total": {
             "parameters": sum(job["parameters"] for job in jobs.values()),
             "flops": sum(job["flops"] for job in jobs.values()),
@@ -60,11 +43,24 @@ def plan(config: RunConfig, contents: Mapping[str, Any] | None = None) -> dict[s
     }
 
 
-def useful_threads(
-    config: RunConfig, settings: NetworkConfig, batch: int, contents: Mapping[str, Any] | None = None
-) -> int:
+def _data(config: RunConfig, about: About) -> dict[str, Any]:
+    """What the samples take at rest."""
+    per_sample = math.prod(about.shape) * about.bytes_per_value
+    if config.condition.kind == "text":
+        per_sample += config.encode.text_tokens * about.text * HALF
+    samples = about.samples
+    whole = None if samples is None else samples * per_sample
+    return {
+        "shape": list(about.shape),
+        "samples": samples,
+        "bytes": whole,
+        "bytes_of_a_cluster": None if whole is None else whole / config.partition.clusters,
+    }
+
+
+def useful_threads(config: RunConfig, settings: NetworkConfig, batch: int, facts: Facts = UNKNOWN) -> int:
     """CPU threads that pay for a network of this run and so many samples at once."""
-    network = network_of(settings, config, about_data(config, contents or {}))
+    network = network_of(settings, config, about_data(config, facts))
     return threads.useful(costs.product(network, batch))
 
 

@@ -9,7 +9,8 @@ import jinja2
 import atoll
 from atoll.models import checkpoint
 from atoll.publish import public
-from atoll.runs import EVALUATION, Run, read_lines, read_stamped
+from atoll.runs import Run, read_lines
+from atoll.runs.evaluations import Number, read_evaluation
 
 NAMED = 100
 """At most so many classes are named."""
@@ -51,26 +52,25 @@ def card(run: Run, licence: str, drawn: Mapping[str, Any]) -> str:
 
 def _measured(run: Run) -> dict[str, Any] | None:
     """The distances that `atoll evaluate` found, by the first features that it had."""
-    path = run.path / EVALUATION
-    rows = read_stamped(path).get("measured", {}) if path.is_file() else {}
-    spaces = {setting: next(iter(row["features"].values())) for setting, row in rows.items()}
+    rows = read_evaluation(run).measured
+    spaces = {setting: row.first_space for setting, row in rows.items()}
     if not spaces:
         return None
     table = [
         {
             "how": setting,
-            "num": f"{rows[setting]['num']:,}",
-            "value": _with_interval(space["frechet"]),
-            "floor": f"{space['floor']['frechet']:.3g}",
+            "num": f"{rows[setting].num:,}",
+            "value": _with_interval(space.frechet),
+            "floor": f"{space.floor['frechet']:.3g}",
         }
         for setting, space in spaces.items()
     ]
-    return {"distance": next(iter(spaces.values()))["distance"], "rows": table}
+    return {"distance": next(iter(spaces.values())).distance, "rows": table}
 
 
-def _with_interval(number: Mapping[str, Any]) -> str:
-    value = f"{number['value']:.3g}"
-    return value if number["low"] is None else f"{value} ({number['low']:.3g} to {number['high']:.3g})"
+def _with_interval(number: Number) -> str:
+    value = f"{number.value:.3g}"
+    return value if number.low is None else f"{value} ({number.low:.3g} to {number.high:.3g})"
 
 
 def _parameters(run: Run) -> int:

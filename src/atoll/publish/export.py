@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from atoll.config import RunConfig
-from atoll.data import borrowed
-from atoll.errors import AtollError, ConfigError
+from atoll.data import borrowed, hub
+from atoll.data.hub import HUB
+from atoll.errors import AtollError, ConfigError, reason, refusal
 from atoll.models import checkpoint
 from atoll.publish import card, public
 from atoll.runs import RESOLVED, Run, Stage, file_digest, stamped, write_json
 from atoll.runs.records import PartitionContents, StageRecord
-from atoll.sampling.opening import ENSEMBLE, HUB, INDEX, PIPELINE, model_name, open_run_model
+from atoll.sampling.opening import ENSEMBLE, INDEX, PIPELINE, model_name, open_run_model
 from atoll.sampling.sample import sample as draw
 
 SCHEDULERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -55,7 +56,7 @@ def export(run: Run, target: str, licence: str = "unknown") -> dict[str, Any]:
         with _all_or_nothing(folder) as beside:
             write_folder(run, beside, licence)
     except OSError as error:
-        raise AtollError(f"cannot write {folder} ({error.strerror or error}); give another folder") from None
+        raise AtollError(f"cannot write {folder} ({refusal(error)}); give another folder") from None
     return {"folder": str(folder), "address": str(folder), **_sizes(folder)}
 
 
@@ -161,22 +162,19 @@ def _publish(run: Run, name: str, licence: str) -> dict[str, Any]:
     """Export to a folder that goes away, and push that."""
     if not public.HUB_NAME.fullmatch(name):
         raise ConfigError(f"'{name}' is no name on the Hub; write hub:owner/name")
-    try:
-        import huggingface_hub  # noqa: PLC0415 - of the extra hf, and only needed here
-    except ImportError:
-        raise ConfigError("the Hub needs the library huggingface_hub; pip install 'atoll[hf]'") from None
+    library = hub.library(f"{HUB}{name}")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "export"
         folder.mkdir()
         write_folder(run, folder, licence)
         sizes = _sizes(folder)
-        api = huggingface_hub.HfApi()
+        api = library.HfApi()
         try:
             api.create_repo(name, exist_ok=True)
             commit = api.upload_folder(repo_id=name, folder_path=folder, commit_message="Export from Atoll")
         except (OSError, ValueError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise AtollError(
-                f"{HUB}{name} cannot be published: {reason}; log in with `hf auth login`, and check the name"
+                f"{HUB}{name} cannot be published: {reason(error)}; log in with `hf auth login`, and check "
+                "the name"
             ) from None
     return {"hub": name, "address": str(commit.commit_url), **sizes}

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from atoll.config import ExpertConfig, LaunchConfig, OverrideConfig, RunConfig
+from atoll.data.hub import HUB
 from atoll.runs.records import FewStepContents, ImportedContents, NetworkContents, StudentContents
 
-HUB = "hub:"
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 MODELS = ("features", "text", "autoencoder")
 """Keys of [encode] that name a model: on the Hub, or in a folder."""

@@ -3,6 +3,7 @@
 from atoll.runs.files import (
     append_line,
     digest,
+    digest_of_list,
     file_digest,
     read_json,
     read_lines,
@@ -10,7 +11,7 @@ from atoll.runs.files import (
     safe_name,
     write_json,
 )
-from atoll.runs.metrics import Metrics, Tail
+from atoll.runs.metrics import Follower, Metrics, Tail
 from atoll.runs.parsing import read_stamped, stamped, unstamped
 from atoll.runs.run import CREDIT, EVALUATION, RECIPE, RESOLVED, Run, runs_folder
 from atoll.runs.signals import stop_requests
@@ -23,12 +24,14 @@ __all__ = [
     "RECIPE",
     "RESOLVED",
     "STARTED",
+    "Follower",
     "Metrics",
     "Run",
     "Stage",
     "Tail",
     "append_line",
     "digest",
+    "digest_of_list",
     "file_digest",
     "read_json",
     "read_lines",

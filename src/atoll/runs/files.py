@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,16 @@ def safe_name(name: object) -> str:
 def digest(value: Any) -> str:
     """A hash of any JSON value that does not depend on the order of its keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def digest_of_list(values: Iterable[Any]) -> str:
+    """The `digest` of a list of these values, which need not be in memory together."""
+    state, before = hashlib.sha256(), "["
+    for value in values:
+        state.update(f"{before}{json.dumps(value, sort_keys=True)}".encode())
+        before = ", "
+    state.update(b"[]" if before == "[" else b"]")
+    return state.hexdigest()
 
 
 def file_digest(path: Path) -> str:

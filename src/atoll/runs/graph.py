@@ -7,6 +7,7 @@ the function that makes it.
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from atoll.config import RunConfig, TrainConfig, settings_digest
@@ -142,6 +143,11 @@ def resolve(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+def makers(name: str) -> list[str]:
+    """The module that makes a stage of this name, if there is one."""
+    return [kind.make.partition(":")[0] for kind in KINDS if kind.make and kind.name == name.split(" ")[0]]
+
+
 def nodes(run: Run) -> list[Node]:
     """All stages that the recipe asks for, each after those that it reads."""
     ordered: dict[str, Node] = {}
@@ -181,6 +187,36 @@ def node(run: Run, name: str) -> Node:
     if not 0 <= index < count:
         raise ConfigError(f"there is no {word} {index}: this run has {word}s 0 to {count - 1}")
     return Node(kind, run, index)
+
+
+def trainings(config: RunConfig) -> dict[str, TrainConfig]:
+    """The settings of every training of a recipe, by the names of stages."""
+    all_nodes = nodes(Run(Path(config.name), config))
+    return {one.name: settings for one in all_nodes if (settings := one.training) is not None}
+
+
+def beside_experts(config: RunConfig) -> frozenset[str]:
+    """The trainings that share machines with those of which every cluster has one: they can run together."""
+    stages, before = made(Run(Path(config.name), config)), dict[str, set[str]]()
+    jobs = [one for one in stages if one.kind.training is not None]
+    for one in stages:
+        earlier = [{each.kind.name, *before[each.kind.name]} for each in one.inputs]
+        before[one.kind.name] = before.get(one.kind.name, set()).union(*earlier)
+    several = {one.kind.name for one in jobs if one.kind.count is not None}
+    return frozenset(
+        one.name
+        for one in jobs
+        if one.kind.count is not None
+        or any(one.kind.name not in before[name] and name not in before[one.kind.name] for name in several)
+    )
+
+
+def of_stage(run: Run, stage: Stage) -> Node:
+    """Whose folder this is."""
+    for one in nodes(run):
+        if one.stage.path == stage.path:
+            return one
+    raise ConfigError(f"the recipe does not ask for {stage.path}; add its section")
 
 
 def of_command(run: Run, command: str, index: int = 0) -> list[Node]:

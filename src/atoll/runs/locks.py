@@ -17,7 +17,9 @@ from atoll.errors import RunError
 logger = logging.getLogger(__name__)
 
 HELD = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
-"""What flock says where another process has the lock; anything else means that there are no locks here."""
+"""What flock says where another process has the lock."""
+NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL})
+"""What file systems say that know no locks, as some that clusters share."""
 _told: set[Path] = set()
 
 
@@ -31,17 +33,32 @@ def alone(folder: Path, verb: str = "written") -> Iterator[None]:
     path = folder.parent / f".{folder.name}.lock"
     with path.open("a+", encoding="utf-8") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = locked(file, path, wait=False)
         except OSError as error:
-            if error.errno in HELD:
-                raise _taken(folder, verb, path, "wait for it or stop it") from None
-            _tell_once(folder.parent, error)
-        else:
+            if error.errno not in HELD:
+                raise
+            raise _taken(folder, verb, path, "wait for it or stop it") from None
+        if held:
             _sign(file)
             yield
             return
     with _created(folder, verb):
         yield
+
+
+def locked(file: IO[Any], path: Path, *, wait: bool = True) -> bool:
+    """Take the lock of a file; False where the file system has none, an error if somebody else has it.
+
+    Whoever waits gets it once the other has closed the file, or has ended.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        _tell_once(path.parent, error)
+        return False
+    return True
 
 
 def _tell_once(folder: Path, error: OSError) -> None:
@@ -95,6 +112,11 @@ def _is_gone(path: Path) -> bool:
     except PermissionError:
         pass
     return False
+
+
+def is_abandoned(folder: Path) -> bool:
+    """Whether the last process that worked on a folder was one of this machine, and is there no more."""
+    return any(_is_gone(folder.parent / f".{folder.name}.{kind}") for kind in ("lock", "owner"))
 
 
 def _taken(folder: Path, verb: str, path: Path, advice: str) -> RunError:

@@ -85,3 +85,44 @@ class Tail:
             with contextlib.suppress(ValueError):
                 self._last = dict(json.loads(text))
                 return
+
+
+class Follower:
+    """Every line of a file of JSON lines that grows, each once: what has been seen is not read again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.bytes_read = 0
+        """In all looks."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._file, self._offset, self._half = (0, 0), 0, b""
+
+    def more(self) -> tuple[bool, list[dict[str, Any]]]:
+        """The lines since the last look, and whether they are all there are: the file is new, or was cut."""
+        try:
+            about = self.path.stat()
+        except OSError:
+            anew = self._offset > 0
+            self._forget()
+            return anew, []
+        file = (about.st_dev, about.st_ino)
+        anew = file != self._file or about.st_size < self._offset
+        if anew:
+            self._forget()
+            self._file = file
+        return anew, self._read(about.st_size) if about.st_size > self._offset else []
+
+    def _read(self, size: int) -> list[dict[str, Any]]:
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(self._offset)
+            data = file.read(size - self._offset)
+        self.bytes_read += len(data)
+        self._offset += len(data)
+        *whole, self._half = (self._half + data).split(b"\n")
+        lines = []
+        for text in whole:
+            with contextlib.suppress(ValueError, TypeError):
+                lines.append(dict(json.loads(text)))
+        return lines

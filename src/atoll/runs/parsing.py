@@ -20,7 +20,7 @@ REMEDY = "make its stage anew with --start-over"
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def validated(model: type[Model], value: object, where: str) -> Model:
+def validated(model: type[Model], value: object, where: str, remedy: str = REMEDY) -> Model:
     """A JSON value as a model: its types as they are, nothing converted; CorruptError in words otherwise."""
     try:
         return model.model_validate_json(json.dumps(value), strict=True)
@@ -33,7 +33,7 @@ def validated(model: type[Model], value: object, where: str) -> Model:
         raise CorruptError(f"{where}: {error}") from None
     except (TypeError, ValueError, RecursionError) as error:
         problem = str(error).splitlines()[0]
-    raise CorruptError(f"{where} is damaged ({problem[:200]}); {REMEDY}")
+    raise CorruptError(f"{where} is damaged ({problem[:200]}); {remedy}")
 
 
 def versioned(value: object, where: str) -> Mapping[str, Any]:

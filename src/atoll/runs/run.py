@@ -20,7 +20,9 @@ from atoll.runs.records import (
     FewStepContents,
     NetworkContents,
     PartitionContents,
+    ReportContents,
     RouterContents,
+    SampledContents,
     StageRecord,
     StartContents,
     StudentContents,
@@ -152,6 +154,16 @@ class Run:
     def drawn(self, index: int) -> Stage[DrawnContents]:
         """Samples of one expert in place of its cluster's."""
         return Stage(self.path / "drawn" / f"cluster-{index:02d}", DrawnContents)
+
+    @property
+    def samples(self) -> Stage[SampledContents]:
+        """What was drawn from its networks."""
+        return Stage(self.path / "samples", SampledContents)
+
+    @property
+    def report(self) -> Stage[ReportContents]:
+        """The page."""
+        return Stage(self.path / "report", ReportContents)
 
     def event(self, kind: str, **facts: Any) -> None:
         """Append one line to the run's log of events."""

@@ -1,12 +1,14 @@
 """Router and experts as one velocity: pure functions of x_t, t and what is told."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from atoll import threads
 from atoll.errors import ConfigError
 from atoll.flow import mixture, objectives
 from atoll.models import conditions
@@ -17,6 +19,8 @@ from atoll.sampling.roster import Experts
 
 Guidance = float | Float[Tensor, " batch"]
 """Classifier-free guidance, one for all rows or one for each; 1 is none."""
+Asking = Callable[[Callable[[Group], mixture.Answer], Iterable[Group]], Iterable[mixture.Answer]]
+"""Has questions answered, in their order: `map`, or something that asks several at once."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,12 @@ class Ensemble:
         """Where the ensemble lives."""
         return self.priors.device
 
+    def threads(self, rows: int) -> contextlib.AbstractContextManager[None]:
+        """On a CPU, as many threads as pay in products of so many rows."""
+        if self.product is None or self.device.type != "cpu":
+            return contextlib.nullcontext()
+        return threads.limited(rows * self.product)
+
     def posterior(
         self, x_t: Float[Tensor, "batch *sample"], t: Float[Tensor, " batch"], condition: Condition = None
     ) -> Float[Tensor, "batch experts"]:
@@ -87,17 +97,19 @@ class Ensemble:
         condition: Condition,
         guidance: Guidance = 1.0,
         questions: Iterable[Group] | None = None,
+        ask: Asking = map,
     ) -> mixture.Combined:
         """Σ_k w_k v_k, asking each expert only about the rows in which it has weight (DDM eq. 5).
 
-        `questions` are those rows, if they are known already.
+        `questions` are those rows, if they are known already; `ask` has them answered one after the other,
+        or several at once.
         """
-        questions = groups(weights) if questions is None else questions
-        answers = (
-            mixture.Answer(expert, rows, self._answer(expert, rows, x_t, t, condition, guidance))
-            for expert, rows in questions
-        )
-        return mixture.combine(weights, answers)
+
+        def answer(question: Group) -> mixture.Answer:
+            expert, rows = question
+            return mixture.Answer(expert, rows, self._answer(expert, rows, x_t, t, condition, guidance))
+
+        return mixture.combine(weights, ask(answer, groups(weights) if questions is None else questions))
 
     def _answer(
         self,
@@ -118,13 +130,22 @@ class Ensemble:
     def _guided(
         self, expert: nn.Module, x_t: Tensor, t: Tensor, condition: Condition, guidance: Guidance
     ) -> Tensor:
-        """One expert's velocity; the conditional and unconditional halves of guidance in one batch."""
+        """One expert's velocity; the conditional and unconditional halves of guidance in one batch.
+
+        Rows whose own guidance is 1 have no unconditional half.
+        """
         if condition is None or (not isinstance(guidance, Tensor) and guidance == 1):
             return expert(x_t, t, condition).to(x_t.dtype)
-        both = conditions.concatenate([condition, conditions.null(condition, self.classes)])
-        answer = expert(torch.cat([x_t, x_t]), torch.cat([t, t]), both).to(x_t.dtype)
-        conditional, unconditional = answer.chunk(2)
-        return objectives.guide(conditional, unconditional, guidance)
+        rows: mixture.Rows = slice(None)
+        if isinstance(guidance, Tensor):
+            rows = (guidance != 1).nonzero()[:, 0]
+            guidance = guidance[rows]
+        null = conditions.null(conditions.take(condition, rows), self.classes)
+        both = conditions.concatenate([condition, null])
+        answer = expert(torch.cat([x_t, x_t[rows]]), torch.cat([t, t[rows]]), both).to(x_t.dtype)
+        conditional, unconditional = answer[: len(x_t)], answer[len(x_t) :]
+        guided = objectives.guide(conditional[rows], unconditional, guidance)
+        return guided if isinstance(rows, slice) else conditional.index_copy(0, rows, guided)
 
     def told(self, condition: Condition, batch: int) -> Condition:
         """The condition as experts take it; where there could be one and is none, the null condition."""

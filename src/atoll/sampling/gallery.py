@@ -1,11 +1,12 @@
 """Pictures of samples: one each, and a grid of them with the colours of those who made them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from atoll.data import store
 from atoll.data.latents import decode_samples
@@ -24,6 +25,25 @@ def to_pixels(x_0: torch.Tensor, contents: SampleFormat) -> NDArray[np.uint8]:
     scale = (127.5,) * decoded.shape[1]
     plain = SampleFormat(kind="image" if decoded.ndim == 4 else "video", dtype="uint8", mean=scale, std=scale)
     return store.to_pixels(decoded, plain)
+
+
+def to_preview(x_0: torch.Tensor, contents: SampleFormat) -> NDArray[np.uint8]:
+    """The same at once: latents by the linear map to pixels instead of their autoencoder."""
+    return store.to_pixels(x_0, contents)
+
+
+def to_values(x_0: torch.Tensor, contents: SampleFormat) -> NDArray[np.float32]:
+    """Samples in the unit of the data that they are like."""
+    values: NDArray[np.float32] = store.to_values(x_0, contents).cpu().numpy()
+    return values
+
+
+def described(about: Mapping[str, str]) -> PngInfo:
+    """What a picture says of itself, as text inside its file."""
+    information = PngInfo()
+    for key, value in about.items():
+        information.add_itxt(key, value)
+    return information
 
 
 def picture_name(index: int) -> str:

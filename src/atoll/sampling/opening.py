@@ -8,8 +8,10 @@ from typing import Any
 
 from atoll import devices
 from atoll.config import SampleConfig
+from atoll.data import hub
+from atoll.data.hub import HUB
 from atoll.data.text import TextEncoder
-from atoll.errors import ConfigError, RunError
+from atoll.errors import RunError
 from atoll.models import checkpoint
 from atoll.models.conditions import TextCondition
 from atoll.runs import Run, Stage, read_json
@@ -21,7 +23,6 @@ from atoll.storage.cache import download_run, store_address
 
 logger = logging.getLogger(__name__)
 
-HUB = "hub:"
 INDEX = "model_index.json"
 """What diffusers looks for first in a folder."""
 PIPELINE = "AtollPipeline"
@@ -30,13 +31,27 @@ ENSEMBLE = "ensemble"
 """Where an exported folder has experts and router: a run without its data."""
 
 
+Opened = Run | Stage[NetworkContents]
+"""What an address leads to: a run, or a lone expert, as imported, which knows of no run."""
+
+
+def open_address(address: str | Path) -> Opened:
+    """What is there: a run, exported, in a store or on the Hub or not, a student, or a lone expert."""
+    path = Path(address)
+    return Stage(path, NetworkContents) if is_expert(path) else open_run(path)
+
+
 def open_model(address: str | Path, device: str | None = None, **settings: Any) -> Sampler:
-    """A finished run, exported or on the Hub or not, as one model; or a lone expert, as imported."""
-    where, path = devices.pick(device), Path(address)
-    if is_expert(path):
-        config = request.settings(SampleConfig(), **settings)
-        return Sampler(building.lone(Stage(path), where, arithmetic.choose(config, where)), config)
-    return open_run_model(open_run(path), device, **settings)
+    """What an address leads to as one model."""
+    return model_of(open_address(address), device, **settings)
+
+
+def model_of(opened: Opened, device: str | None = None, **settings: Any) -> Sampler:
+    """What was opened as one model."""
+    if isinstance(opened, Run):
+        return open_run_model(opened, device, **settings)
+    where, config = devices.pick(device), request.settings(SampleConfig(), **settings)
+    return Sampler(building.lone(opened, where, arithmetic.choose(config, where)), config)
 
 
 def open_run_model(run: Run, device: str | None = None, **settings: Any) -> Sampler:
@@ -79,7 +94,7 @@ def open_run(path: Path, *, samples: bool = False) -> Run:
     if (address := store_address(path)) is not None:
         path = download_run(address, samples=samples)
     if str(path).startswith(HUB):
-        path = _download(str(path).removeprefix(HUB))
+        path = hub.download(str(path))
     return Run.open(path / ENSEMBLE if is_export(path) else path)
 
 
@@ -92,22 +107,10 @@ def exported_folder(name: str | Path) -> Path:
     """An exported folder here, or on the Hub by `owner/name`."""
     folder = Path(name)
     if not folder.is_dir():
-        folder = _download(str(name).removeprefix(HUB))
+        folder = hub.download(str(name))
     if not is_export(folder):
         raise RunError(f"{folder} is not an exported run (no {INDEX}); make one with `atoll export`")
     return folder
-
-
-def _download(name: str) -> Path:
-    try:
-        import huggingface_hub  # noqa: PLC0415 - of the extra hf, and only needed for what is on the Hub
-    except ImportError:
-        raise ConfigError(f"{HUB}{name} needs the library huggingface_hub; pip install 'atoll[hf]'") from None
-    try:
-        return Path(huggingface_hub.snapshot_download(name))
-    except (OSError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise RunError(f"{HUB}{name} cannot be had: {reason}; check its name and your access") from None
 
 
 def vocabulary(run: Run, device: str = "auto") -> Vocabulary:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from atoll.flow import draws, mixture
+from atoll.flow import mixture
 from atoll.models.conditions import Condition
 from atoll.sampling import routing
 from atoll.sampling.ensemble import Ensemble
@@ -50,7 +50,7 @@ def parts(ensemble: Ensemble, request: Request, strategy: str) -> Iterator[Part]
     asked about eight samples each cost more than one that is asked about 64.
     """
     settings = request.settings
-    if len(ensemble.experts) == 1 or strategy in ("ancestral", "oracle"):
+    if keeps_expert(ensemble, strategy):
         yield from _by_expert(ensemble, request)
         return
     serving = len(ensemble.experts) if settings.experts is None else len(set(settings.experts))
@@ -61,15 +61,20 @@ def parts(ensemble: Ensemble, request: Request, strategy: str) -> Iterator[Part]
 def _by_expert(ensemble: Ensemble, request: Request) -> Iterator[Part]:
     batch = request.settings.batch
     for window in batches(range(request.num), max(WINDOW // batch, 1) * batch):
-        experts = _experts(ensemble, request, window)
-        for expert in sorted(set(experts)):
-            own = [index for index, k in zip(window, experts, strict=True) if k == expert]
+        owners = experts(ensemble, request, window)
+        for expert in sorted(set(owners)):
+            own = [index for index, k in zip(window, owners, strict=True) if k == expert]
             for some in batches(own, batch):
                 yield Part(some, request.told(some, ensemble), expert)
 
 
-def _experts(ensemble: Ensemble, request: Request, window: Sequence[int]) -> list[int]:
-    """The expert of each of these samples."""
+def keeps_expert(ensemble: Ensemble, strategy: str) -> bool:
+    """Whether each sample has one expert from noise to data."""
+    return len(ensemble.experts) == 1 or strategy in ("ancestral", "oracle")
+
+
+def experts(ensemble: Ensemble, request: Request, window: Sequence[int]) -> list[int]:
+    """The expert of each of these samples, where each keeps one."""
     if len(ensemble.experts) == 1:
         return [0] * len(window)
     if request.clusters is not None:
@@ -86,7 +91,7 @@ def batches(indices: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 def _ancestors(ensemble: Ensemble, request: Request, indices: Sequence[int]) -> Int[Tensor, " batch"]:
     """One expert per sample, drawn from the prior, or given the condition."""
-    uniform = draws.sample_uniform(request.settings.seed, indices, "ancestor").to(ensemble.device)
+    uniform = request.uniform(indices, "ancestor").to(ensemble.device)
     return mixture.draw(_at_noise(ensemble, request, indices), uniform)
 
 
@@ -100,6 +105,6 @@ def _at_noise(ensemble: Ensemble, request: Request, indices: Sequence[int]) -> T
         return request.served(ensemble.priors.expand(len(indices), -1))
     if ensemble.by_class is not None and isinstance(condition, Tensor):
         return request.served(ensemble.by_class[condition])
-    noise = draws.sample_noise(request.settings.seed, indices, ensemble.shape).to(ensemble.device)
+    noise = request.noise(indices, ensemble.shape).to(ensemble.device)
     end = torch.ones(len(noise), device=ensemble.device)
     return request.served(ensemble.posterior(noise, end, condition))

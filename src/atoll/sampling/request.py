@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atoll.config import NAMED, STRATEGIES, STRATEGY, SampleConfig, did_you_mean, explain
 from atoll.errors import ConfigError
-from atoll.flow import mixture
+from atoll.flow import draws, mixture
 from atoll.models.conditions import Condition, TextCondition
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.vocabulary import Asked, Prompts, Vocabulary
@@ -21,7 +21,10 @@ OPENING = ("model", "precision", "tf32", "compile", "resident", "missing")
 
 @dataclass(frozen=True)
 class Request:
-    """Samples that are wanted; sample i depends on (seed, i) and on what it is told alone."""
+    """Samples that are wanted; sample i depends on (seed, i) and on what it is told alone.
+
+    With `seeds`, on its own seed instead of the common one and its number.
+    """
 
     settings: SampleConfig
     labels: tuple[int, ...] | None = None
@@ -32,6 +35,8 @@ class Request:
     """What samples are asked to be in words, taken in turn: ("class", a name) or ("prompt", a text)."""
     clusters: tuple[int, ...] | None = None
     """The expert of each sample, for the strategy `oracle`."""
+    seeds: tuple[int, ...] | None = None
+    """The seed of each sample, which is then the first of its seed."""
 
     @property
     def num(self) -> int:
@@ -42,6 +47,19 @@ class Request:
         """What a sample is asked to be, in words."""
         return dict([self.words[index % len(self.words)]]) if self.words else {}
 
+    def about(self, index: int) -> dict[str, str]:
+        """What a sample says of itself: with this it can be made again."""
+        settings, (seed, number) = self.settings, self.origin(index)
+        return {
+            "Software": "Atoll",
+            **self.asked(index),
+            "seed": str(seed),
+            "index": str(number),
+            "solver": settings.solver,
+            "steps": str(settings.steps),
+            "guidance": str(settings.guidance),
+        }
+
     def told(self, indices: Sequence[int], ensemble: Ensemble) -> Condition:
         """What these samples are told, as experts take it."""
         condition: Condition = None
@@ -50,6 +68,20 @@ class Request:
         elif self.text is not None:
             condition = self.text[torch.tensor([index % len(self.text) for index in indices])]
         return ensemble.told(condition, len(indices))
+
+    def origin(self, index: int) -> tuple[int, int]:
+        """The seed of a sample and its number under that seed: all that its random numbers depend on."""
+        return (self.settings.seed, index) if self.seeds is None else (self.seeds[index], 0)
+
+    def noise(self, indices: Sequence[int], shape: Sequence[int]) -> Tensor:
+        """The noise from which these samples begin."""
+        origins = map(self.origin, indices)
+        return torch.cat([draws.sample_noise(seed, [number], shape) for seed, number in origins])
+
+    def uniform(self, indices: Sequence[int], purpose: str) -> Tensor:
+        """One uniform number for each of these samples."""
+        origins = map(self.origin, indices)
+        return torch.cat([draws.sample_uniform(seed, [number], purpose) for seed, number in origins])
 
     def served(self, posterior: Tensor) -> Tensor:
         """The posterior among the experts that serve, at the temperature that was asked for."""
@@ -69,10 +101,11 @@ def request(
     prompt: Prompts | None = None,
     text: TextCondition | None = None,
     cluster: Sequence[int] | None = None,
+    seeds: Sequence[int] | None = None,
     **changes: Any,
 ) -> Request:
     """The recipe's settings with what was said explicitly, checked against the model that is asked."""
-    config = settings(defaults, **changes)
+    config = settings(defaults, **_counted(seeds, changes))
     for key in OPENING:
         if getattr(config, key) != getattr(defaults, key):
             raise ConfigError(
@@ -80,21 +113,39 @@ def request(
             )
     experts = len(ensemble.experts)
     _check(config, ensemble)
-    if config.strategy == "oracle" and (cluster is None or len(cluster) != config.num):
+    if config.strategy == "oracle" and cluster is None:
         raise ConfigError("the strategy 'oracle' needs the cluster of every sample")
+    if cluster is not None and len(cluster) != config.num:
+        raise ConfigError(
+            f"a request of {config.num} needs the cluster of every sample, not of {len(cluster)}"
+        )
     if cluster is not None and (min(cluster) < 0 or max(cluster) >= experts):
         raise ConfigError(f"clusters are numbered 0 to {experts - 1}")
     clusters = None if cluster is None else tuple(cluster)
+    own = None if seeds is None else tuple(seeds)
+    if prompt is not None and ensemble.kind == "class":
+        vocabulary.texts(prompt, ensemble.kind)  # which says what to give instead
     numbers = _labels(vocabulary.labels(label, ensemble.kind), ensemble.classes)
     if numbers is not None:
         names = tuple(("class", vocabulary.name(number)) for number in numbers)
-        return Request(config, labels=numbers, words=names, clusters=clusters)
+        return Request(config, labels=numbers, words=names, clusters=clusters, seeds=own)
     prompts = (prompt,) if isinstance(prompt, str) else prompt
     if prompts is None and text is None and ensemble.kind == "text":
         prompts = config.prompts or None
     text = text if prompts is None else vocabulary.texts(prompts, ensemble.kind)
     words = tuple(("prompt", sentence) for sentence in prompts or ())
-    return Request(config, text=text, words=words, clusters=clusters)
+    return Request(config, text=text, words=words, clusters=clusters, seeds=own)
+
+
+def _counted(seeds: Sequence[int] | None, changes: dict[str, Any]) -> dict[str, Any]:
+    """As many samples as there are seeds, if each has its own."""
+    if seeds is None:
+        return changes
+    if not seeds or min(seeds) < 0:
+        raise ConfigError("seeds are numbers from 0 on, one for each sample")
+    if changes.get("num") not in (None, len(seeds)):
+        raise ConfigError(f"{changes['num']} samples and {len(seeds)} seeds; give one seed for each sample")
+    return {**changes, "num": len(seeds)}
 
 
 def _check(config: SampleConfig, ensemble: Ensemble) -> None:

@@ -43,6 +43,11 @@ class Roster:
     def __len__(self) -> int:
         return len(self._loaders)
 
+    @property
+    def room(self) -> int:
+        """How many are held at once."""
+        return self._room
+
     def __getitem__(self, index: int) -> nn.Module:
         """One expert, loaded if it is not held; the one not asked for longest makes room for it.
 

@@ -32,6 +32,10 @@ class Band:
     high: float = 1.0
     """Above this the noise says nothing: the posterior is what the condition alone says."""
 
+    def holds(self, t: float) -> bool:
+        """Whether the router decides at this time."""
+        return self.low <= t <= self.high
+
 
 def in_band(posterior: Posterior, band: Band) -> PosteriorAt:
     """The same posterior, asked only where it can change; otherwise the very answer that was given last.
@@ -45,10 +49,10 @@ def in_band(posterior: Posterior, band: Band) -> PosteriorAt:
 
     def ask(x_t: Tensor, t: Tensor, rows: Tensor, now: float) -> Tensor:
         nonlocal last, settled
-        if last is None or band.low <= now <= band.high:
+        if last is None or band.holds(now):
             last = posterior(x_t, t, rows)
         elif now < band.low and not settled:
-            open_rows = (~_decided(last)).nonzero()[:, 0]
+            open_rows = (~decided(last)).nonzero()[:, 0]
             settled = not len(open_rows)
             if not settled:
                 answers = posterior(x_t[open_rows], t[open_rows], rows[open_rows])
@@ -58,7 +62,7 @@ def in_band(posterior: Posterior, band: Band) -> PosteriorAt:
     return ask
 
 
-def _decided(posterior: Tensor) -> Tensor:
+def decided(posterior: Tensor) -> Tensor:
     """Which samples have their expert."""
     return 1 - posterior.max(-1).values <= TOLERANCE
 
@@ -80,9 +84,9 @@ def measure_band(
     posteriors = torch.stack([_posterior(router, x_0, noise, condition, t) for t in times])
     moved = (posteriors - posteriors[-1]).abs().amax((1, 2)).tolist()
     high = min(t for i, t in enumerate(times) if all(m <= TOLERANCE for m in moved[i:]))
-    decided, low = _decided(posteriors), 0.0
+    certain, low = decided(posteriors), 0.0
     for i, t in enumerate(times):
-        changed = (posteriors[: i + 1, decided[i]] - posteriors[i, decided[i]]).abs()
+        changed = (posteriors[: i + 1, certain[i]] - posteriors[i, certain[i]]).abs()
         if changed.numel() and float(changed.max()) > KEPT:
             break
         low = t if changed.numel() else low

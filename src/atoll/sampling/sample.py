@@ -1,4 +1,4 @@
-"""From a finished run, or an exported one, to samples on disk."""
+"""From what an address leads to, to samples on disk."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from atoll.errors import AtollError, Interrupted
 from atoll.runs import RESOLVED, Run, Stage, digest
 from atoll.runs.records import SampleFormat
 from atoll.sampling import opening
-from atoll.sampling.opening import contents_of
+from atoll.sampling.opening import Opened
 from atoll.sampling.request import Request
 from atoll.sampling.sampler import Progress, Sampler
 from atoll.sampling.vocabulary import Asked, Prompts
@@ -25,7 +25,7 @@ def default_out(path: Path) -> Path:
 
 
 def sample(
-    run: Run,
+    opened: Opened,
     out: Path,
     *,
     own: bool | None = None,
@@ -36,28 +36,16 @@ def sample(
 ) -> dict[str, Any]:
     """Sample a finished run and write the samples, pictures of them, and who made which.
 
+    A lone expert does not know what its values mean, so they are written as they are.
     They are written batch by batch; whoever is interrupted keeps those that are finished. With `own` the
     request gets a folder of its own: `out` itself, if it was asked for (True), or one beside it (False).
     """
-    sampler = opening.open_run_model(run, **settings)
+    sampler = opening.model_of(opened, **settings)
     request = sampler.request(label=label, prompt=prompt)
-    networks = [stage.digest for stage in run.networks if stage.done]
-    return _sample_to(sampler, contents_of(run), out, request, networks, own, progress)
-
-
-def sample_expert(
-    folder: Path,
-    out: Path,
-    *,
-    own: bool | None = None,
-    label: Asked | None = None,
-    progress: Progress | None = None,
-    **settings: Any,
-) -> dict[str, Any]:
-    """Sample a lone expert; it does not know what its values mean, so they are written as they are."""
-    sampler = opening.open_model(folder, **settings)
-    networks = [Stage(folder).digest]
-    return _sample_to(sampler, None, out, sampler.request(label=label), networks, own, progress)
+    stages = opened.networks if isinstance(opened, Run) else [opened]
+    contents = opening.contents_of(opened) if isinstance(opened, Run) else None
+    networks = [stage.digest for stage in stages if stage.done]
+    return _sample_to(sampler, contents, out, request, networks, own, progress)
 
 
 def _sample_to(

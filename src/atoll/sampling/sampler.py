@@ -1,6 +1,5 @@
 """From a request to samples: batch by batch, each as one integration from noise to data."""
 
-import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,9 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from atoll import threads
 from atoll.config import SampleConfig
-from atoll.flow import draws, solver
+from atoll.flow import solver
 from atoll.models.conditions import Condition, TextCondition
 from atoll.sampling import parts as parting
 from atoll.sampling.ensemble import Ensemble
@@ -70,12 +68,14 @@ class Sampler:
         prompt: Prompts | None = None,
         text: TextCondition | None = None,
         cluster: Sequence[int] | None = None,
+        seeds: Sequence[int] | None = None,
         **settings: Any,
     ) -> Request:
         """What is asked for, validated; several labels or prompts are taken in turn.
 
         `settings` are those of the recipe's [sample] section, which gives the defaults. `cluster` gives each
-        sample its expert for the strategy `oracle`.
+        sample its expert for the strategy `oracle`; `seeds` gives each a seed of its own, by which it can be
+        made again alone.
         """
         return request(
             self.ensemble,
@@ -85,6 +85,7 @@ class Sampler:
             prompt=prompt,
             text=text,
             cluster=cluster,
+            seeds=seeds,
             num=num,
             **settings,
         )
@@ -100,7 +101,7 @@ class Sampler:
             self._expect(coming)
             report = _share_of(progress, done, len(part.indices), asked)
             done += len(part.indices)
-            with self._threads(min(len(part.indices), asked.settings.batch)):
+            with self.ensemble.threads(min(len(part.indices), asked.settings.batch)):
                 made = self._follow(part, asked, strategy, report)
             yield part.indices, replace(made, certainty=certainty)
 
@@ -111,13 +112,6 @@ class Sampler:
     def velocity(self, x_t: Tensor, t: Tensor, condition: Condition = None, **settings: Any) -> Tensor:
         """The velocity at x_t, for anyone who brings a solver; settings as for `Ensemble.velocity`."""
         return self.ensemble.velocity(x_t, t, condition, **settings)
-
-    def _threads(self, rows: int) -> contextlib.AbstractContextManager[None]:
-        """On a CPU, as many threads as pay in products of so many rows."""
-        product = self.ensemble.product
-        if product is None or self.ensemble.device.type != "cpu":
-            return contextlib.nullcontext()
-        return threads.limited(rows * product)
 
     def _expect(self, coming: Part | None) -> None:
         """Have the expert of the next batch fetched while this one is made."""
@@ -130,7 +124,7 @@ class Sampler:
     ) -> Samples:
         """Follow the velocity of one batch; each sample depends on (seed, index), not on its company."""
         settings, ensemble = asked.settings, self.ensemble
-        noise = draws.sample_noise(settings.seed, part.indices, ensemble.shape).to(ensemble.device)
+        noise = asked.noise(part.indices, ensemble.shape).to(ensemble.device)
         if ensemble.maps:
             return self._jump(noise, part.condition, settings, report)
         weigh = weigher(ensemble, asked, strategy, part)

@@ -12,6 +12,8 @@ Encode = Callable[[Sequence[str]], TextCondition]
 """States of some prompts."""
 Asked = str | int | Sequence[str | int]
 Prompts = str | Sequence[str]
+REMEMBERED = 1024
+"""Prompts whose states are kept."""
 
 
 @dataclass
@@ -48,6 +50,8 @@ class Vocabulary:
             self.known.update((prompt, states[row : row + 1]) for row, prompt in enumerate(new))
         texts = conditions.concatenate([self.known[prompt] for prompt in wanted])
         assert isinstance(texts, TextCondition)
+        while len(self.known) > REMEMBERED:
+            del self.known[next(iter(self.known))]
         return texts
 
     def name(self, label: int) -> str:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from atoll.flow import draws, mixture
+from atoll.flow import mixture
 from atoll.models import conditions
 from atoll.sampling import routing, strategies
 from atoll.sampling.ensemble import Ensemble
@@ -60,7 +60,7 @@ def _routed(ensemble: Ensemble, request: Request, strategy: str, part: Part) -> 
         purpose = f"strategy/{next(steps)}"
         p = posterior(x_t, t, rows, now)
         if last is None or last[0] is not p or drawn:
-            uniform = partial(_uniform, settings.seed, part.indices, purpose, ensemble.device)
+            uniform = partial(_uniform, request, part.indices, purpose, ensemble.device)
             weights = choose(request.served(p), uniform)
             last = p, Weighed(weights, groups(weights, settings.batch) if everybody is None else everybody)
         return last[1]
@@ -88,8 +88,8 @@ def _in_batches(ensemble: Ensemble, part: Part, most: int) -> routing.Posterior:
 
 
 def _uniform(
-    seed: int, indices: Sequence[int], purpose: str, device: torch.device, number: int
+    request: Request, indices: Sequence[int], purpose: str, device: torch.device, number: int
 ) -> Float[Tensor, "batch number"]:
     """Uniform numbers that depend on (seed, index) and the step alone."""
-    columns = [draws.sample_uniform(seed, indices, f"{purpose}/{n}") for n in range(number)]
+    columns = [request.uniform(indices, f"{purpose}/{n}") for n in range(number)]
     return torch.stack(columns, dim=1).to(device)

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
-from atoll.errors import AtollError
+from atoll.errors import AtollError, refusal
 from atoll.runs import DONE, read_stamped, replacing, stamped, write_json
 from atoll.runs.records import SampleFormat
 from atoll.sampling import provenance, titles
 from atoll.sampling.arrays import ArrayFile, free_bytes
-from atoll.sampling.gallery import GAP, grid, picture, picture_name, to_pixels
+from atoll.sampling.gallery import GAP, described, grid, picture, picture_name, to_pixels
 from atoll.sampling.provenance import Provenance
 from atoll.sampling.request import Request
 from atoll.sampling.samples import Samples
@@ -75,7 +74,7 @@ class Writer:
         self._made = not self.out.exists()
         self._on_disk(lambda: self.out.mkdir(parents=True, exist_ok=True))
         if not os.access(self.out, os.W_OK):
-            raise AtollError(f"cannot write to {self.out} (permission denied); give another --out")
+            raise AtollError(f"cannot write to {self.out} (it is read-only for you); give another --out")
 
     def _bytes(self, shape: Sequence[int]) -> int:
         """What one sample takes: its numbers, and a picture that cannot be compressed."""
@@ -107,7 +106,8 @@ class Writer:
         for row, index in enumerate(indices):
             if index < most:
                 self._pixels[index] = pixels[row]
-            about = {**self._about(index, _leader(shares[row])), "strategy": samples.strategy}
+            maker = str(_leader(shares[row]))
+            about = {**self.request.about(index), "expert": maker, "strategy": samples.strategy}
             self._write(self.out / picture_name(index), picture(pixels[row]), about)
 
     def _replace_own(self) -> None:
@@ -120,27 +120,10 @@ class Writer:
         for name in (RECORD, DONE):
             (self.out / name).unlink(missing_ok=True)
 
-    def _about(self, index: int, expert: int) -> dict[str, str]:
-        """What a picture says of itself."""
-        return {
-            "Software": "Atoll",
-            **self.request.asked(index),
-            "seed": str(self.settings.seed),
-            "index": str(index),
-            "solver": self.settings.solver,
-            "steps": str(self.settings.steps),
-            "guidance": str(self.settings.guidance),
-            "expert": str(expert),
-        }
-
     def _write(self, path: Path, shown: Image.Image, about: Mapping[str, str]) -> None:
-        information = PngInfo()
-        for key, value in about.items():
-            information.add_itxt(key, value)
-
         def save() -> None:
             with replacing(path) as beside:
-                shown.save(beside, format="PNG", pnginfo=information)
+                shown.save(beside, format="PNG", pnginfo=described(about))
 
         self._on_disk(save)
 
@@ -218,8 +201,7 @@ class Writer:
         try:
             write()
         except OSError as error:
-            reason = error.strerror or error
-            raise AtollError(f"cannot write to {self.out} ({reason}); give another --out") from None
+            raise AtollError(f"cannot write to {self.out} ({refusal(error)}); give another --out") from None
 
 
 def own_folder(out: Path, identity: str, *, asked: bool) -> Path:

@@ -34,8 +34,8 @@ def cached(address: str) -> Path:
     return cache_folder() / "runs" / digest([address, *servers])[:16] / address.rpartition("/")[2]
 
 
-def download_run(address: str, *, samples: bool = False) -> Path:
-    """What sampling needs of a finished run in a store, and its samples at rest if they are wanted too."""
+def mirrored(address: str, patience: float | None = None) -> Mirror:
+    """A run in a store and the folder that is its cache; of its stages nothing is downloaded yet."""
     address = check_address(address)
     tree = open_store(address).read_json(RESOLVED)
     if tree is None:
@@ -45,8 +45,13 @@ def download_run(address: str, *, samples: bool = False) -> Path:
     where = f"{address}/{RESOLVED}"
     run = Run(cached(address), validate(unstamped(tree, where), where))
     write_json(run.path / RESOLVED, tree)
-    mirror = Mirror(run, address, run.config.launch.patience)
+    return Mirror(run, address, run.config.launch.patience if patience is None else patience)
+
+
+def download_run(address: str, *, samples: bool = False) -> Path:
+    """What sampling needs of a finished run in a store, and its samples at rest if they are wanted too."""
+    mirror = mirrored(address)
     mirror.download_networks()
     if samples:
         mirror.download_samples()
-    return run.path
+    return mirror.run.path

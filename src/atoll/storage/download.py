@@ -1,8 +1,6 @@
 """A file brought here piece by piece, going on where an earlier try stopped; checked, then put in place."""
 
 import contextlib
-import errno
-import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -12,13 +10,12 @@ from typing import IO
 
 from atoll.errors import CorruptError
 from atoll.runs import file_digest
+from atoll.runs.locks import locked
 from atoll.storage.store import Event
 
 CHUNK = 8 * 2**20
 """Bytes that one request asks for, and the size up to which one request sends a whole file."""
 HASH_TRIES = 5
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
-"""What file systems say that know no locks, as some that clusters share."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ def _partial(path: Path, digits: str) -> Iterator[tuple[IO[bytes], Path]]:
     """
     partial = path.with_name(f".{path.name}.{digits}.partial")
     with partial.open("ab") as file:
-        if locked(file):
+        if locked(file, partial):
             yield file, partial
             partial.unlink(missing_ok=True)
             return
@@ -77,17 +74,6 @@ def _partial(path: Path, digits: str) -> Iterator[tuple[IO[bytes], Path]]:
             yield file, own
     finally:
         own.unlink(missing_ok=True)
-
-
-def locked(file: IO[bytes]) -> bool:
-    """Wait for the lock of a file; False where the file system has no locks."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError as error:
-        if error.errno in NO_LOCKS:
-            return False
-        raise
-    return True
 
 
 def is_file_with(path: Path, sha256: str) -> bool:

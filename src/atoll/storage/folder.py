@@ -44,6 +44,10 @@ class FolderStore:
         """A small file, or None where there is none."""
         return self._ask("get", name, lambda: _bytes(self._path(name)))
 
+    def read_from(self, name: str, start: int) -> bytes | None:
+        """What a small file has from this byte on; None where there is none."""
+        return self._ask("get", name, lambda: _bytes(self._path(name), start))
+
     def read_json(self, name: str) -> Any:
         """A small JSON file, or None where there is none; half of one is looked at again."""
         return self._ask("get", name, lambda: _parsed(_bytes(self._path(name))))
@@ -162,9 +166,11 @@ def _refusal(address: str, writing: bool) -> str:
     return f"{address}: reading is not allowed; get a folder that you may read"
 
 
-def _bytes(path: Path) -> bytes | None:
+def _bytes(path: Path, start: int = 0) -> bytes | None:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            file.seek(start)
+            return file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
 

@@ -51,7 +51,6 @@ from atoll.storage.progress import (
     STATE,
     Attempt,
     attempt_here,
-    discard,
     download_metrics,
     download_previews,
     keyed,
@@ -189,6 +188,14 @@ class Mirror:
         pointer = newest(self.store, self.name(stage))
         download_metrics(self.store, pointer.metrics if pointer else None, stage)
 
+    def metrics_name(self, stage: Stage) -> str | None:
+        """Where the store has what a stage has measured, finished or not."""
+        done = self._done(stage)
+        if done is not None:
+            return done[0].metrics
+        pointer = newest(self.store, self.name(stage))
+        return None if pointer is None else pointer.metrics
+
     def saved_step(self, stage: Stage) -> int:
         """Of the newest state of training that the store has of a stage; 0 where there is none."""
         pointer = newest(self.store, self.name(stage))
@@ -296,7 +303,7 @@ class Mirror:
         self.store.write(pointer_name(name, token), pointer.encoded())
         names = sorted(self.store.names(name), key=lambda one: not one.endswith(f"/{DONE}"))
         self.store.delete(one for one in names if one != pointer_name(name, token))
-        discard(stage)
+        stage.clear()
 
     def upload_folder(self, folder: Path) -> None:
         """A folder that is no stage, as samples or a report: every file under its own name."""
@@ -315,17 +322,22 @@ class Mirror:
     def gather_events(self) -> None:
         """The events of all processes of the run in one `events.jsonl`, here and in the store."""
         self.upload_events()
+        self.store.write(EVENTS, self.download_events())
+
+    def download_events(self) -> bytes:
+        """The events of all processes of the run, in one `events.jsonl` here."""
         events: list[dict[str, Any]] = []
-        for name in self.store.names("events"):
+        for name in (*self.store.names("events"), EVENTS):
             raw = self.store.read(name) or b""
             with contextlib.suppress(ValueError):
                 events += [json.loads(text) for text in raw.splitlines()]
         events += read_lines(self.run.path / EVENTS)  # last: what went wrong above is there by now
         unique = {json.dumps(line, sort_keys=True): line for line in events}
         raw = _lines(sorted(unique.values(), key=lambda line: line["time"]))
-        with replacing(self.run.path / EVENTS) as beside:
-            beside.write_bytes(raw)
-        self.store.write(EVENTS, raw)
+        if not (self.run.path / EVENTS).is_file() or (self.run.path / EVENTS).read_bytes() != raw:
+            with replacing(self.run.path / EVENTS) as beside:
+                beside.write_bytes(raw)
+        return raw
 
 
 def _attempt_of(stage: Stage) -> str:

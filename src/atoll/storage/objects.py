@@ -65,11 +65,15 @@ class ObjectStore:
 
     def read(self, name: str) -> bytes | None:
         """A small object, or None where there is none; as much of it as there was when we asked."""
+        return self.read_from(name, 0)
+
+    def read_from(self, name: str, start: int) -> bytes | None:
+        """What a small object has from this byte on; None where there is none."""
         try:
             size = self._size(name)
-            if not size:  # there is no range of nothing
+            if size <= start:  # there is no range of nothing
                 return b""
-            return self._ask("get", name, lambda: self._range(name, 0, size))
+            return self._ask("get", name, lambda: self._range(name, start, size))
         except FileNotFoundError:
             return None
 

@@ -15,7 +15,6 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -67,14 +66,6 @@ def attempt_here(stage: Stage) -> str | None:
     return str(read_json(path)["attempt"]) if path.is_file() else None
 
 
-def discard(stage: Stage) -> None:
-    """Remove a stage's folder."""
-    if stage.path.is_symlink():
-        stage.path.unlink()
-    else:
-        shutil.rmtree(stage.path, ignore_errors=True)
-
-
 @dataclass
 class Attempt:
     """The turn of one holder of a lease at an unfinished stage, between the store and the folder here."""
@@ -111,7 +102,7 @@ class Attempt:
     def _of(cls, store: Store, stage: Stage, name: str, pointer: Pointer) -> "Attempt":
         if stage.path.exists() and attempt_here(stage) != pointer.attempt:
             logger.info("%s: what is here is of an earlier attempt, and is removed", stage.path)
-            discard(stage)
+            stage.clear()
         mark(stage, pointer.attempt)
         return cls(store, stage, name, pointer)
 
@@ -151,7 +142,7 @@ class Attempt:
         for pointer in chain([self.pointer], earlier):
             if not pointer.states:
                 continue
-            if _step_here(self.stage) >= pointer.states[0].step:
+            if step_here(self.stage) >= pointer.states[0].step:
                 return
             if states := self._downloaded(pointer):
                 self._go_on_from(pointer.changed(states=states, token=self.pointer.token))
@@ -303,14 +294,15 @@ def download_previews(store: Store, folder: str, stage: Stage) -> None:
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """Every whole file below a folder: not hidden, not in a hidden folder."""
-    for path in folder.rglob("*"):
-        inside = path.relative_to(folder).parts
-        if path.is_file() and not any(part.startswith(".") for part in inside):
-            yield path
+    """Every whole file below a folder: not hidden, not in a hidden folder; a job may remove others."""
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = [Path(parent, name) for name in files if not name.startswith(".")]
+        yield from (path for path in paths if path.is_file())
 
 
-def _step_here(stage: Stage) -> int:
+def step_here(stage: Stage) -> int:
+    """Of the newest state of training in the stage's folder; -1 where there is none."""
     latest = stage.path / STATE / LATEST
     return int(read_json(latest)["step"]) if latest.is_file() else -1
 

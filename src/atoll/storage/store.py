@@ -48,6 +48,9 @@ class Store(Protocol):
     def read(self, name: str) -> bytes | None:
         """A small file, or None where there is none; as much of it as there was when we asked."""
 
+    def read_from(self, name: str, start: int) -> bytes | None:
+        """What a small file has from this byte on, and no more is asked for; None where there is none."""
+
     def read_json(self, name: str) -> Any:
         """A small JSON file, or None where there is none; half of one is asked for again."""
 

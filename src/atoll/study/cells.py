@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from atoll.runs import (
     stamped,
     write_json,
 )
+from atoll.runs.known import known
 from atoll.runs.records import DataContents, SampleFormat
 from atoll.sampling import gallery
 from atoll.sampling.opening import open_run_model
@@ -69,19 +70,20 @@ class Workshop:
         asked = config.partition
         known = [data.digest, settings_digest(asked), asked.file, asked.like, config.seed]
         run = Run(self.shared / f"partition-{digest(known)[:12]}", config)
-        _link(run.path / "data", data.path)
+        _link(run.data.path, data.path)
         return partition.partition(run, progress=progress)
 
     def run(self, cell: Cell) -> Run:
         """The run of a cell, with data and clusters in their places."""
         config = cell.config.model_copy(update={"name": cell.training, "student": None})
         if cell.start is not None:
-            begin = str(self.shared / cell.start.training / "experts" / "00")
-            config = config.model_copy(update={"expert": config.expert.model_copy(update={"init": begin})})
+            begun = Run(self.shared / cell.start.training, cell.start.config).expert(0)
+            expert = config.expert.model_copy(update={"init": str(begun.path)})
+            config = config.model_copy(update={"expert": expert})
         run = Run(self.shared / cell.training, config)
         write_json(run.path / RESOLVED, stamped(config.model_dump(mode="json")))
-        _link(run.path / "data", self.data().path)
-        _link(run.path / "partition", self.partition(cell).path)
+        _link(run.data.path, self.data().path)
+        _link(run.partition.path, self.partition(cell).path)
         return run
 
     def result(self, cell: Cell) -> Path:
@@ -106,7 +108,7 @@ class Workshop:
 
     def cells(self, progress: Progress | None = None) -> list[Cell]:
         """All cells of the study; what they need to know of the data is made first."""
-        return unfold(self.study, self.data(progress).contents.facts())
+        return unfold(self.study, known(self.data(progress).contents))
 
 
 def _link(place: Path, target: Path) -> None:
@@ -165,20 +167,17 @@ def _title(cell: Cell) -> str:
 def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
     """Train what these cells share, and judge each of them that has no numbers yet."""
     start = next((cell.start for cell in cells if cell.start and cell.start.training == training), None)
-    if start is not None and not shop.run(start).expert(0).done:
-        graph.node(shop.run(start), "expert 0").make()
+    if start is not None:
+        _train(shop.run(start))
     mine = [cell for cell in cells if cell.training == training and not shop.done(cell)]
     if not mine:
         return
     run = shop.run(mine[0])
     spent = _Spent(shop.shared / training / "cells" / "trained.json")
-    for node in graph.nodes(run):
-        if node.kind.network:
-            node.make()
-            shutil.rmtree(node.stage.path / "state", ignore_errors=True)
+    _train(run)
     trained = spent.told()
     judges: dict[EvaluateConfig, Judge] = {}
-    known = shop.data().contents.facts()
+    facts = known(shop.data().contents)
     examined = shop.examined(mine[0])
     if examined is not None and not examined.is_file():
         options = mine[0].config.evaluate
@@ -194,7 +193,16 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
         row, drawn = sample_and_judge(sampler, judge, config.num, settings)
         row["seconds"] |= trained
         _show(shop.picture(cell), drawn, judge.real.contents)
-        write_json(shop.result(cell), {**row, "flops_per_sample": inference_flops(cell, row, known)})
+        flops = plan.sample_flops(cell.config, row["experts_per_step"], row["strategy"], facts)
+        write_json(shop.result(cell), {**row, "flops_per_sample": flops})
+
+
+def _train(run: Run) -> None:
+    """Every network of a run that is not trained yet."""
+    for node in graph.nodes(run):
+        if node.kind.network:
+            node.make()
+            shutil.rmtree(node.stage.path / "state", ignore_errors=True)
 
 
 class _Spent:
@@ -223,19 +231,3 @@ def _show(path: Path, drawn: Samples, contents: SampleFormat) -> None:
 
 def _sampling(config: SampleConfig) -> dict[str, Any]:
     return config.model_dump(exclude={"num", "prompts", *OPENING})
-
-
-def inference_flops(cell: Cell, row: Mapping[str, Any], data: Mapping[str, Any]) -> float:
-    """FLOPs of one sample: the experts that were asked, and the router wherever the strategy asks it."""
-    config = cell.config
-    costs = plan.plan(config, data)["jobs"]
-    evaluations = config.sample.steps * (2 if config.sample.solver == "heun" else 1)
-    conditional = config.condition.kind != "none"
-    begin, end = config.sample.guided
-    guided = 1 + (end - begin if config.sample.guidance > 1 and conditional else 0)
-    flops = evaluations * guided * row["experts_per_step"] * costs["expert 0"]["forward_flops_per_sample"]
-    if "router" in costs:
-        # Once for an ancestor given a text; given a class, the counts of the partition say it.
-        router = evaluations if row["strategy"] != "ancestral" else int(config.condition.kind == "text")
-        flops += router * costs["router"]["forward_flops_per_sample"]
-    return float(flops)

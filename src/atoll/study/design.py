@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, field_validator
 from atoll import plan
 from atoll.config import (
     NAME,
+    Facts,
     RunConfig,
     Section,
     anchored,
@@ -192,7 +193,7 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, An
             yield prefix + key, value
 
 
-def unfold(study: Study, data: Mapping[str, Any]) -> list[Cell]:
+def unfold(study: Study, data: Facts) -> list[Cell]:
     """All cells, the monoliths among them; points that come to the same are one cell.
 
     `data` is what is known of the samples.
@@ -204,25 +205,23 @@ def unfold(study: Study, data: Mapping[str, Any]) -> list[Cell]:
     return list(cells.values())
 
 
-def _ensemble(study: Study, point: Mapping[str, Any], data: Mapping[str, Any]) -> Cell:
+def _ensemble(study: Study, point: Mapping[str, Any], data: Facts) -> Cell:
     tree = _at(study.base, point)
     cell = _within_budget(study, tree, point, data, monolith=False)
     return cell if cell.config.partition.clusters > 1 else _monolith(study, point, data)
 
 
-def _monolith(study: Study, point: Mapping[str, Any], data: Mapping[str, Any]) -> Cell:
+def _monolith(study: Study, point: Mapping[str, Any], data: Facts) -> Cell:
     return _alone(study, point, data, study.config.monolith)
 
 
-def _start(study: Study, point: Mapping[str, Any], data: Mapping[str, Any]) -> Cell | None:
+def _start(study: Study, point: Mapping[str, Any], data: Facts) -> Cell | None:
     """What experts begin with: a monolith with its share of the budget."""
     samples = int(point.get(START, 0) * point[BUDGET])
     return _alone(study, {**point, BUDGET: samples}, data, study.config.start) if samples else None
 
 
-def _alone(
-    study: Study, point: Mapping[str, Any], data: Mapping[str, Any], different: Mapping[str, Any]
-) -> Cell:
+def _alone(study: Study, point: Mapping[str, Any], data: Facts, different: Mapping[str, Any]) -> Cell:
     shared = {key: value for key, value in point.items() if not key.startswith(OF_ENSEMBLES)}
     tree = merged(_at(study.base, shared), different)
     tree["partition"] = {"clusters": 1}
@@ -245,27 +244,31 @@ def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
     return {keys[0]: _nested(keys[1:], value) if keys[1:] else value}
 
 
+def _guided(config: RunConfig, point: Mapping[str, Any]) -> tuple[RunConfig, Mapping[str, Any]]:
+    """A cell as it is asked for, without guidance where there is nothing to guide by."""
+    if config.condition.kind != "none":
+        return config, point
+    sample = config.sample.model_copy(update={"guidance": 1.0})
+    plain = {key: 1.0 if key == GUIDANCE else value for key, value in point.items()}
+    return config.model_copy(update={"sample": sample}), plain
+
+
 def _within_budget(
     study: Study,
     tree: Mapping[str, Any],
     point: Mapping[str, Any],
-    data: Mapping[str, Any],
+    data: Facts,
     *,
     monolith: bool,
 ) -> Cell:
     """The cell with as many steps as its budget allows: the router its share, the experts the rest."""
-    config = validate({**tree, "name": "cell"}, str(study.path))
-    if config.condition.kind == "none":  # there is nothing to guide by
-        config = config.model_copy(update={"sample": config.sample.model_copy(update={"guidance": 1.0})})
-        point = {key: 1.0 if key == GUIDANCE else value for key, value in point.items()}
+    config, point = _guided(validate({**tree, "name": "cell"}, str(study.path)), point)
     share, samples = study.config.budget.router, point[BUDGET]
-    costs = plan.plan(config, data)["jobs"]
-    forward = costs["expert 0"]["forward_flops_per_sample"]
+    forward, router = plan.forward_flops(config, data)
     spent = 0.0
     changes: dict[str, Any] = {}
     clusters = config.partition.clusters
     if clusters > 1:
-        router = costs["router"]["forward_flops_per_sample"]
         steps = max(1, round(share * samples * forward / router / config.router.batch))
         spent = steps * config.router.batch * router / forward
         changes["router"] = config.router.model_copy(update={"steps": steps})
@@ -278,13 +281,13 @@ def _within_budget(
         raise ConfigError(
             f"study {study.config.name}: a budget of {samples} samples leaves no step for {clusters} experts"
         )
-    changes["expert"] = config.expert.model_copy(update={"steps": steps})
+    expert: dict[str, Any] = {"steps": steps}
     if config.expert.batch_of == "monolith":
         # The same training has the same name, however its batch was said.
-        own = {"batch": config.expert.batch // clusters, "batch_of": "expert"}
-        changes["expert"] = changes["expert"].model_copy(update=own)
+        expert |= {"batch": config.expert.batch // clusters, "batch_of": "expert"}
     if start is not None:  # by name: where it lies says nothing of what it is
-        changes["expert"] = changes["expert"].model_copy(update={"init": start.training})
+        expert["init"] = start.training
+    changes["expert"] = config.expert.model_copy(update=expert)
     config = config.model_copy(update=changes)
     flops = 3 * forward * (spent + clusters * batch * steps)
     return Cell({**point, CLUSTERS: clusters}, config, monolith, flops, start)

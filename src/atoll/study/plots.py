@@ -1,7 +1,7 @@
 """A study in pictures: distance against training FLOPs, number of experts, and inference FLOPs."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from atoll.pages.drawing import drawn
@@ -14,6 +14,7 @@ WRAPPED = 36
 """Letters of a title in one row."""
 SAME = 1.02
 """Up to this ratio two costs are one: steps are whole, so that equal budgets differ a little."""
+LEGEND_COLUMNS, MOST_TICKS = 2, 6
 INK, SEA = "#1c2833", "#0b6e8a"
 
 
@@ -87,11 +88,29 @@ def _plot(lines: Sequence[Row], across: str, label: str, axis: str, distance: st
         axes.set(xlabel=label, ylabel=distance, xscale="log", ylim=(0, None))
         if across == "clusters":
             axes.set_xscale("log", base=2)
-            ticks = sorted({_across(line, across) for line in lines})
-            axes.set_xticks(ticks, [f"{tick:.0f}" for tick in ticks])
-        axes.legend(frameon=False, fontsize=8)
+        ticks = _ticks(_across(line, across) for line in lines)
+        axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
+        axes.minorticks_off()
+        _legend(axes)
 
-    return drawn(draw, (6.0, 3.6))
+    rows = -(-len(_curves(lines, across, axis)) // LEGEND_COLUMNS)
+    return drawn(draw, (6.0, 3.4 + 0.3 * rows))
+
+
+def _ticks(values: Iterable[float]) -> list[float]:
+    """Values that were measured, as far as there is room for their numbers."""
+    every = sorted(set(values))
+    apart = max(SAME, (every[-1] / every[0]) ** (1 / MOST_TICKS))
+    ticks = every[:1]
+    for value in every[1:]:
+        if value > apart * ticks[-1]:
+            ticks.append(value)
+    return ticks
+
+
+def _legend(axes: Any) -> None:
+    """Below the picture, where it covers nothing."""
+    axes.figure.legend(frameon=False, fontsize=8, loc="outside lower left", ncols=LEGEND_COLUMNS)
 
 
 def by_time(examined: Sequence[Row]) -> list[str]:
@@ -107,9 +126,9 @@ def by_time(examined: Sequence[Row]) -> list[str]:
                     [row["t"] for row in rows], [row[key] for row in rows], color=ink, lw=1.4, label=name
                 )
             axes.set(xlabel="t", ylabel=label)
-            axes.legend(frameon=False, fontsize=8)
+            _legend(axes)
 
-        return drawn(draw)
+        return drawn(draw, (5.2, 2.8 + 0.3 * -(-len(titles) // LEGEND_COLUMNS)))
 
     def together(axes: Any) -> None:
         for number, each in enumerate(examined):

@@ -108,9 +108,6 @@ def _page(
     """The page of a study."""
     config, table = shop.study.config, tables.of_lines(lines, distance)
     best = answers.headline(lines)
-    seconds: dict[str, float] = {}
-    for row in rows:
-        seconds[row["training"]] = max(row["seconds"]["train"], seconds.get(row["training"], 0.0))
     kinds = [
         "monolith" if line["monolith"] else "best" if best and line["change"] == best["change"] else ""
         for line in lines
@@ -119,12 +116,7 @@ def _page(
         name=config.name,
         question=config.question,
         answer=_answer(best, lines, distance),
-        numbers=[
-            (str(len(rows)) if len(rows) == cells else f"{len(rows)} of {cells}", "cells"),
-            (str(len(seconds)), "distinct trainings"),
-            (report.duration(sum(seconds.values())), "of training, added up"),
-            (f"{rows[0]['num']:,}", "samples judged in each cell"),
-        ],
+        numbers=_numbers(rows, cells),
         plots=[PLOTS[name] | {"drawing": drawing} for name, drawing in pictures.items()],
         shown=_shown(shop, lines),
         note=table.note,
@@ -133,15 +125,34 @@ def _page(
         body=[{"cells": cells, "kind": kind} for cells, kind in zip(table.body, kinds, strict=True)],
         reached=[answers.said_reached(each) for each in answers.reached(rows)],
         by_time=_by_time(examined),
-        facts=[
-            ("recipe", config.recipe),
-            ("data", shop.study.base_run.data.source),
-            ("budget", f"{', '.join(f'{n:,}' for n in config.budget.samples)} samples"),
-            ("router's share", f"{config.budget.router:.0%}"),
-            *report.made_with(),
-        ],
+        facts=_facts(shop),
         written=shop.study.path.read_text(encoding="utf-8"),
     )
+
+
+def _numbers(rows: Sequence[tables.Row], cells: int) -> list[tuple[str, str]]:
+    """How much there is in all."""
+    seconds: dict[str, float] = {}
+    for row in rows:
+        seconds[row["training"]] = max(row["seconds"]["train"], seconds.get(row["training"], 0.0))
+    return [
+        (str(len(rows)) if len(rows) == cells else f"{len(rows)} of {cells}", "cells"),
+        (str(len(seconds)), "distinct trainings"),
+        (report.duration(sum(seconds.values())), "of training, added up"),
+        (f"{rows[0]['num']:,}", "samples judged in each cell"),
+    ]
+
+
+def _facts(shop: Workshop) -> list[tuple[str, str]]:
+    """What it was made from, and with."""
+    config = shop.study.config
+    return [
+        ("recipe", config.recipe),
+        ("data", shop.study.base_run.data.source),
+        ("budget", f"{', '.join(f'{n:,}' for n in config.budget.samples)} samples"),
+        ("router's share", f"{config.budget.router:.0%}"),
+        *report.made_with(),
+    ]
 
 
 PLOTS = {

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from atoll.launch.work import exit_code
+from atoll import exits
 from atoll.study import cells
 from atoll.study.design import Study
 
@@ -16,4 +16,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(main))
+    sys.exit(exits.exit_code(main))

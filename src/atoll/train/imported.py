@@ -8,13 +8,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from atoll.config import NetworkConfig
-from atoll.errors import CheckpointError, ConfigError
+from atoll.data import hub
+from atoll.data.hub import HUB
+from atoll.errors import ConfigError
 from atoll.models import checkpoint, convert, foreign
 from atoll.models.checkpoint import Blueprint
 from atoll.runs import Stage, digest, file_digest, replacing, write_json
 from atoll.runs.records import ImportedContents
-
-HUB = "hub:"
 
 
 def bring_in(
@@ -84,12 +84,4 @@ def _locate(source: str) -> Path:
     """A path, or what is fetched from the Hub."""
     if not source.startswith(HUB):
         return Path(source)
-    try:
-        from huggingface_hub import snapshot_download  # noqa: PLC0415 - the extra `hf`, wanted here only
-    except ImportError:
-        raise ConfigError(f"{source}: install the extra 'hf' to fetch from the Hub") from None
-    try:
-        patterns = ["config.json", "*.safetensors", "transformer/*"]
-        return Path(snapshot_download(source.removeprefix(HUB), allow_patterns=patterns))
-    except Exception as error:
-        raise CheckpointError(f"{source} cannot be fetched ({str(error).splitlines()[0]})") from None
+    return hub.download(source, patterns=("config.json", "*.safetensors", "transformer/*"))

@@ -85,6 +85,7 @@ class Window:
                 gradient_norm=norms.mean().item(),
                 samples_per_second=len(losses) / seconds,
                 **by_time(losses, torch.cat([taken.t for taken in self.taken])),
+                **gpu_memory(self.taken[0].losses.device),
                 **(more or {}),
             )
         self._open(step)
@@ -108,3 +109,10 @@ def by_time(losses: Tensor, t: Tensor) -> dict[str, float]:
     count = torch.bincount(bins, minlength=BINS)
     total = torch.bincount(bins, weights=losses.double(), minlength=BINS)
     return {f"loss_t{i / BINS:.2f}": (total[i] / count[i]).item() for i in range(BINS) if count[i]}
+
+
+def gpu_memory(device: torch.device) -> dict[str, float]:
+    """The most that was held on the GPU so far, in bytes; nothing where there is none."""
+    if device.type != "cuda" or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return {}
+    return {"gpu_bytes": float(torch.cuda.max_memory_allocated(device))}

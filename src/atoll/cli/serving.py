@@ -1,0 +1,62 @@
+"""`atoll serve`: a finished run over HTTP."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from atoll.cli.options import AsJson, app
+from atoll.cli.output import tell
+
+
+@app.command()
+def serve(
+    run_folder: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="A finished run, an exported one, s3://…, or hub:owner/name."),
+    ],
+    host: Annotated[
+        str, typer.Option(help="The address to listen at; by default this machine alone.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes any that is free.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="ATOLL_TOKEN", help="What clients must know: Authorization: Bearer TOKEN."),
+    ] = None,
+    anybody: Annotated[
+        bool, typer.Option("--open", help="Listen beyond this machine without a token.")
+    ] = False,
+    limit: Annotated[
+        list[str],
+        typer.Option("--limit", metavar="KEY=VALUE", help="Change a limit, as num=64; see docs/serve.md."),
+    ] = [],  # noqa: B006
+    overrides: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any key of [sample], as steps=20.")
+    ] = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """Samples over HTTP: a playground for people, an API for programs."""
+    from atoll import config
+    from atoll.serve import require_libraries
+    from atoll.serve.limits import limits
+
+    require_libraries()
+    from atoll.serve import server
+
+    def ready(url: str) -> None:
+        tell(
+            as_json, {"address": url, "run": str(run_folder)}, f"Serving {run_folder} at {url} (Ctrl-C stops)"
+        )
+        sys.stdout.flush()
+
+    server.serve(
+        run_folder,
+        host,
+        port,
+        limits(limit),
+        token=token,
+        anybody=anybody,
+        ready=ready,
+        **config.assignments(overrides),
+    )

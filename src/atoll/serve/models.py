@@ -1,0 +1,58 @@
+"""What is served: a finished run and the students that were distilled from it, by name."""
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atoll.runs import Run
+from atoll.runs.records import SampleFormat
+from atoll.sampling import opening
+from atoll.sampling.sampler import Sampler
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model with its name and what its samples mean."""
+
+    name: str
+    sampler: Sampler
+    contents: SampleFormat | None = None
+    """None where nobody knows: then samples are numbers and no more."""
+    run: Run | None = None
+    """The run it comes from, if it is one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(channels, *grid) of one sample."""
+        return self.sampler.ensemble.shape
+
+    @property
+    def kind(self) -> str:
+        """What samples are: image, series, video, latent, or just numbers."""
+        return "numbers" if self.contents is None else self.contents.kind
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes that it is told, numbers where they have none; none where it is told none."""
+        names = self.sampler.vocabulary.class_names
+        classes = self.sampler.ensemble.classes
+        return tuple(itertools.islice(itertools.chain(names, map(str, range(len(names), classes))), classes))
+
+
+def open_models(address: Path, device: str | None = None, **settings: Any) -> dict[str, Model]:
+    """The models of a run, an export or a lone expert, here, in a store or on the Hub.
+
+    The first is meant where a request names none.
+    """
+    if opening.is_expert(address):
+        name = address.resolve().name
+        return {name: Model(name, opening.open_model(address, device, **settings))}
+    run = opening.open_run(address)
+    contents, name = opening.contents_of(run), run.config.name
+    models = {name: Model(name, opening.open_run_model(run, device, **settings), contents, run)}
+    for kind, stage in (("student", run.student), ("few-step", run.few_step)):
+        if stage.done and "model" not in settings:
+            sampler = opening.open_run_model(run, device, **{**settings, "model": kind})
+            models[f"{name}/{kind}"] = Model(f"{name}/{kind}", sampler, contents, run)
+    return models

@@ -1,0 +1,203 @@
+"""What is said over HTTP: requests and answers as types, from which the OpenAPI document is made."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from atoll.config import STRATEGY
+
+Seed = Annotated[int, Field(ge=0, le=2**53)]
+Words = Annotated[str, Field(min_length=1, max_length=4096)]
+Name = Annotated[str, Field(max_length=256)]
+ClassNumber = Annotated[int, Field(ge=0, le=2**31)]
+MANY = 4096
+"""No list in a request is longer."""
+
+
+class Asked(BaseModel):
+    """A request; what it does not say is as the run's recipe says."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class SamplesRequest(Asked):
+    """Samples, by everything that a sampler takes."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"num": 1, "seed": 7, "steps": 20},
+                {"seeds": [3, 5], "strategy": "full", "provenance": True, "format": "json"},
+                {"num": 4, "solver": "heun", "steps": 10, "stream": True, "preview_every": 2},
+            ]
+        }
+    )
+    model: Name | None = Field(None, description="One of /v1/models; by default the first.")
+    num: Annotated[int, Field(ge=1)] | None = Field(None, description="How many samples; by default one.")
+    seed: Seed | None = Field(None, description="Sample i depends on this and on i alone.")
+    seeds: list[Seed] | None = Field(
+        None, min_length=1, max_length=MANY, description="A seed for each sample, by which it is made again."
+    )
+    strategy: str | None = Field(
+        None, pattern=STRATEGY, max_length=32, description="full, top-K, ancestral, auto, …"
+    )
+    steps: Annotated[int, Field(ge=1)] | None = Field(None, description="Steps from noise to data.")
+    solver: Literal["euler", "heun", "dpm++"] | None = None
+    shift: Annotated[float, Field(ge=0.001, le=1000)] | None = Field(
+        None, description="More steps near the noise."
+    )
+    guidance: Annotated[float, Field(ge=1, le=1000)] | None = Field(None, description="1 is none.")
+    guided: Annotated[list[float], Field(min_length=2, max_length=2)] | None = Field(
+        None, description="The interval of t in which guidance acts."
+    )
+    experts: list[ClassNumber] | None = Field(
+        None, min_length=1, max_length=MANY, description="Which experts serve; all by default."
+    )
+    temperature: Annotated[float, Field(ge=0.01, le=1000)] | None = Field(None, description="Of the router.")
+    label: ClassNumber | Words | list[ClassNumber | Words] | None = Field(
+        None, description="Class by number or name; several are taken in turn."
+    )
+    prompt: Words | list[Words] | None = Field(None, description="What to show; several are taken in turn.")
+    cluster: list[ClassNumber] | None = Field(
+        None, min_length=1, max_length=MANY, description="The expert of each sample, for the strategy oracle."
+    )
+    band: bool | None = Field(None, description="Ask the router only where it can change its mind.")
+    provenance: bool | None = Field(None, description="Also tell the weights of the experts along the way.")
+    format: Literal["json", "png", "npz", "wav"] = Field("json", description="Of the answer.")
+    rate: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        16_000, description="Of a wav, in samples per second."
+    )
+    stream: bool = Field(
+        False, description="Answer with server-sent events: accepted, progress, done, failed."
+    )
+    preview_every: Annotated[int, Field(ge=1, le=1000)] = Field(
+        5, description="With stream, so many steps apart samples are shown as they form."
+    )
+    user: Name = Field("", description="On whose behalf; users share the server evenly.")
+
+
+class OneSample(BaseModel):
+    """One sample and who made it."""
+
+    index: int
+    seed: int
+    number: int
+    """Its number under the seed: (seed, number) is all that its random numbers depend on."""
+    asked: dict[str, str]
+    expert: int
+    shares: list[float]
+    png: str | None = None
+    """A picture of it, base64."""
+    values: list[Any] | None = None
+    """Its numbers, (channels, *grid) in the unit of the data, where it is not a picture."""
+
+
+class Way(BaseModel):
+    """The weights of the experts along the way."""
+
+    times: list[float]
+    weights: list[list[list[float]]]
+    """(sample, time, expert)"""
+    disagreement: list[list[float]]
+    """(sample, time)"""
+
+
+class SamplesAnswer(BaseModel):
+    """Samples as JSON."""
+
+    id: str
+    model: str
+    kind: str
+    strategy: str
+    certainty: float | None
+    steps: int
+    seconds: float
+    samples: list[OneSample]
+    provenance: Way | None = None
+
+
+class ImagesRequest(BaseModel):
+    """Pictures as OpenAI's images API asks for them; what it has beyond this is accepted and ignored."""
+
+    model_config = ConfigDict(
+        extra="ignore",
+        strict=True,
+        json_schema_extra={"examples": [{"prompt": "Sneaker", "n": 1, "response_format": "b64_json"}]},
+    )
+    prompt: Annotated[str, Field(max_length=4096)] = Field(
+        description="A text, or the name of a class where experts are told classes."
+    )
+    model: Name | None = None
+    n: Annotated[int, Field(ge=1)] | None = Field(None, description="How many; by default one.")
+    size: Annotated[str, Field(pattern=r"^(auto|[1-9][0-9]{0,3}x[1-9][0-9]{0,3})$")] | None = Field(
+        None, description="Pictures are drawn at the model's size and scaled to this one; auto leaves them."
+    )
+    response_format: Literal["b64_json", "url"] | None = None
+    user: Name | None = None
+    seed: Seed | None = Field(None, description="Not of OpenAI; by default another one every time.")
+
+
+class ImageData(BaseModel):
+    """One picture."""
+
+    b64_json: str | None = None
+    url: str | None = None
+    revised_prompt: str | None = None
+
+
+class ImagesAnswer(BaseModel):
+    """Pictures as OpenAI's images API gives them."""
+
+    created: int
+    data: list[ImageData]
+
+
+class ModelCard(BaseModel):
+    """One model, as OpenAI lists them, with what its samples are."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "atoll"
+    kind: str
+    shape: list[int]
+    experts: int
+    condition: Literal["none", "class", "text"]
+    classes: list[str]
+    steps: int
+    strategy: str
+
+
+class ModelList(BaseModel):
+    """All models."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+
+
+class Problem(BaseModel):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class Refusal(BaseModel):
+    """An answer that is not one, as OpenAI's clients read it."""
+
+    error: Problem
+
+
+class State(BaseModel):
+    """Whether the server is well."""
+
+    status: Literal["ok", "loading", "stopping"]
+
+
+class Cancelled(BaseModel):
+    """A request that was dropped."""
+
+    id: str
+    cancelled: bool

@@ -1,0 +1,54 @@
+"""From an address and a port to a server that runs until it is asked to stop."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+
+from atoll.serve import listening, playground, static_files, watch
+from atoll.serve.app import create_app
+from atoll.serve.limits import Limits
+from atoll.serve.models import open_models
+from atoll.serve.view import View
+
+PAGES = (playground.router, static_files.router, watch.router)
+SWITCH = 5e-4
+"""Seconds after which a thread that answers lets the model go on, which asks for it after every product."""
+
+
+def serve(
+    address: Path,
+    host: str,
+    port: int,
+    limits: Limits,
+    *,
+    token: str | None = None,
+    anybody: bool = False,
+    ready: Callable[[str], None] = lambda url: None,
+    **settings: Any,
+) -> None:
+    """Serve a finished run; `ready` is told the address as soon as requests are taken."""
+    listening.check_door(host, token, anybody)
+    sys.setswitchinterval(SWITCH)
+    hosts = listening.hosts_of(host, token, anybody)
+    app = create_app(open_models(address, **settings), limits, token=token, hosts=hosts, pages=PAGES)
+    app.state.view = View.of(address)
+    Server(app, host, port, limits, ready).run()
+
+
+class Server(listening.Server):
+    """Takes no more requests once it is asked to stop."""
+
+    def __init__(
+        self, app: FastAPI, host: str, port: int, limits: Limits, ready: Callable[[str], None]
+    ) -> None:
+        super().__init__(app, host, port, ready, limits.grace)
+        self._app, self._grace = app, limits.grace
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        """Finish what is under way within the grace; who is not done then gets a clean answer."""
+        scheduler = self._app.state.service.scheduler
+        scheduler.finish_within(self._grace)
+        await super().shutdown(sockets)

@@ -1,0 +1,128 @@
+"""`atoll` as a command: processes of their own, forked from one that has loaded what they need.
+
+So a test of what a process does, how it ends and what it says does not cost seconds of loading torch. What is
+loaded when is tested with fresh interpreters.
+"""
+
+import functools
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from atoll import threads
+from atoll.launch import warm
+
+IMPORTS = [
+    "atoll.cli",
+    "atoll.train.jobs",
+    "atoll.train.distil",
+    "atoll.train.sharding",
+    "atoll.data.encode",
+    "atoll.data.partition",
+    "atoll.sampling.stage",
+    "atoll.pages.report",
+    "atoll.study.results",
+    "obstore",
+]
+ROOT = Path(__file__).parents[1]
+_count = itertools.count()
+_parents: dict[str, warm.Parent] = {}
+"""One for each path on which modules are found."""
+
+
+class Command:
+    """`atoll …` at work, as `subprocess.Popen` with text in pipes."""
+
+    def __init__(self, arguments, environment=None, folder=None, module="atoll.__main__"):
+        self.arguments = [*map(str, arguments)]
+        self._out, self._err = (_folder() / f"{next(_count)}.txt" for _ in range(2))
+        variables = {**os.environ, **threads.variables(1), "PYTHONPATH": _path(), **(environment or {})}
+        place, name = str(folder or ROOT), module.split(".")[0]
+        request = warm.Request(module, self.arguments, variables, place, name, 9, IMPORTS, True)
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self._job = _parent(variables).start(request, out.fileno(), err.fileno(), self._unsound)
+        self.pid = self._job.pid
+
+    def _unsound(self):
+        raise AssertionError("the process that commands are forked from has threads")
+
+    def poll(self):
+        return self._job.poll()
+
+    def wait(self, timeout=600):
+        for _ in range(int(timeout / 0.02)):
+            if self._job.poll() is not None:
+                return self._job.returncode
+            time.sleep(0.02)
+        raise subprocess.TimeoutExpired(self.arguments, timeout)
+
+    def communicate(self, timeout=600):
+        self.wait(timeout)
+        return self._out.read_text(), self._err.read_text()
+
+    @property
+    def returncode(self):
+        return self._job.returncode
+
+    def send_signal(self, number):
+        self._job.send_signal(number)
+
+    def kill(self):
+        self._job.kill()
+
+
+@functools.cache
+def _folder():
+    """Where what commands say is written down."""
+    return Path(tempfile.mkdtemp(prefix="atoll-commands-"))
+
+
+def _path():
+    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+
+
+def _parent(variables):
+    path = variables.get("PYTHONPATH", "")
+    if path not in _parents:
+        _parents[path] = warm.Parent.fresh(variables)
+    return _parents[path]
+
+
+def run(*arguments, environment=None, folder=None):
+    """The command from beginning to end."""
+    command = Command(arguments, environment, folder)
+    out, err = command.communicate()
+    return subprocess.CompletedProcess(["atoll", *command.arguments], command.returncode, out, err)
+
+
+def close():
+    for parent in _parents.values():
+        parent.close()
+    _parents.clear()
+    if _folder.cache_info().currsize:
+        shutil.rmtree(_folder())
+        _folder.cache_clear()
+
+
+class Shared:
+    """A parent for what tests start by our own functions: the same that commands are forked from.
+
+    It stands for any environment in which modules are found where they were when tests began.
+    """
+
+    refuses = False
+
+    def __init__(self):
+        self._path = os.environ.get("PYTHONPATH", "")
+
+    @property
+    def environment(self):
+        usual = os.environ.get("PYTHONPATH", "") == self._path
+        return {**os.environ, **threads.variables(1)} if usual else {}
+
+    def start(self, request, *rest):
+        return _parent({**request.environment, "PYTHONPATH": _path()}).start(request, *rest)

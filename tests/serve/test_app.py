@@ -1,0 +1,51 @@
+import pytest
+
+
+def test_the_description_is_complete(client):
+    document = client().get("/openapi.json").json()
+    assert set(document["paths"]) == {
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/v1/samples",
+        "/v1/samples/{id}",
+        "/v1/models",
+        "/v1/models/{name}",
+        "/v1/images/generations",
+        "/v1/images/files/{name}",
+    }
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            assert operation.get("description") or operation.get("summary"), path
+            assert {"401", "422", "429"} <= set(operation["responses"]), path
+    for name in ("SamplesRequest", "ImagesRequest"):
+        assert document["components"]["schemas"][name]["examples"]
+    media = document["paths"]["/v1/samples"]["post"]["responses"]["200"]["content"]
+    assert {"application/json", "image/png", "text/event-stream"} <= set(media)
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/nothing"])
+def test_no_page_that_would_load_something_from_elsewhere(client, path):
+    answer = client().get(path)
+    assert answer.status_code == 404
+    assert answer.json()["error"]["type"] == "not_found_error"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'{"num": 1e400}', b'{"num": NaN}'])
+def test_what_is_no_request_is_told_so(client, body):
+    answer = client().post("/v1/samples", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == (400 if body == b"\xff" else 422)
+    assert answer.json()["error"]["message"]
+
+
+def test_a_wrong_method(client):
+    answer = client().put("/v1/samples")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+def test_pages_are_mounted_beside_the_api(client):
+    from fastapi import APIRouter
+
+    pages = APIRouter()
+    pages.add_api_route("/", lambda: "hello")
+    assert client(pages=[pages], token="long enough").get("/").json() == "hello"

@@ -1,0 +1,58 @@
+"""The server as a process of its own: started, asked, killed and started again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.serving import served
+
+
+def started(run, *arguments):
+    """A server in a process of its own, and its address once it is ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "atoll", "serve", str(run.path), "--port", "0", "--json", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    line = process.stdout.readline()
+    assert line, process.stderr.read()
+    return process, json.loads(line)["address"]
+
+
+def ended(process):
+    process.wait(60)
+    process.stdout.close()
+    process.stderr.close()
+    return process.returncode
+
+
+def test_asked_stopped_killed_and_started_again(tmp_path):
+    """What is under way is finished by a stop, and ends cleanly by a kill; another start serves at once."""
+    run = served(tmp_path / "run", "class")
+    process, address = started(run)
+    with httpx.Client(base_url=address, timeout=60) as client, ThreadPoolExecutor() as pool:
+        before = client.post("/v1/samples", json={"seed": 5}).json()["samples"][0]["png"]
+        long = pool.submit(httpx.post, f"{address}/v1/samples", json={"num": 64, "steps": 1000}, timeout=60)
+        while not client.get("/metrics").text.count('atoll_rows{model="run"} 64.0'):
+            pass
+        process.send_signal(signal.SIGKILL)
+        assert ended(process) == -signal.SIGKILL
+        with pytest.raises(httpx.TransportError):  # an end of the connection, and no half of an answer
+            long.result()
+    process, address = started(run)
+    with httpx.Client(base_url=address, timeout=60) as client, ThreadPoolExecutor() as pool:
+        assert client.post("/v1/samples", json={"seed": 5}).json()["samples"][0]["png"] == before
+        long = pool.submit(httpx.post, f"{address}/v1/samples", json={"num": 8, "steps": 200}, timeout=60)
+        while not client.get("/metrics").text.count('atoll_rows{model="run"} 8.0'):
+            pass
+        process.send_signal(signal.SIGTERM)
+        assert len(long.result().json()["samples"]) == 8
+    assert ended(process) in (0, -signal.SIGTERM)
