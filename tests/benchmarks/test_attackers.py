@@ -1,4 +1,4 @@
-"""Attacks on exact experts: each does what it says, and is worth what was derived for it."""
+"""Attacks on exact experts: none pays with the defence, and the figures of the toy are as derived."""
 
 import pytest
 import torch
@@ -28,6 +28,31 @@ def game_of(data: GaussianMixture, num: int = 6000) -> tuple[Game, torch.Tensor]
 @pytest.fixture(scope="module")
 def played():
     return game_of(mixture_of(5, 2, dims=8, width=0.3))
+
+
+def guarded(attack: attackers.Attack, played: tuple[Game, torch.Tensor]) -> torch.Tensor:
+    """What everybody is paid with the defence."""
+    game, cluster = played
+    return attackers.pay(attackers.defended(attack, game.weights, cluster), cluster, attack.owner)
+
+
+@pytest.mark.parametrize("name", attackers.ATTACKS)
+def test_no_attack_pays_with_the_defence(played, name):
+    game, _ = played
+    cheating = attackers.ATTACKS[name](game, WHO, VICTIM)
+    fair = guarded(attackers.honest(game, WHO, VICTIM), played)
+    paid = guarded(cheating, played)
+    experts = game.weights.shape[1]
+    assert attackers.revenue(paid, WHO, experts) <= 1.1 * float(fair[WHO])
+    for other in range(experts):
+        if other != WHO:
+            assert float(paid[other]) >= 0.95 * float(fair[other])
+
+
+def test_the_defence_costs_an_honest_part_next_to_nothing(played):
+    game, cluster = played
+    plain = attackers.pay(game, cluster, torch.arange(5))
+    assert torch.allclose(guarded(attackers.honest(game, 0, 1), played), plain, rtol=0.05)
 
 
 def test_without_it_copying_pays(played):
