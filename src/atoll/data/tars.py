@@ -311,8 +311,7 @@ def _damaged(stream: Stream, position: int, block: bytes, trailing: bool) -> Gap
         return Gap(end - position, 1, True, trailing)  # a header with a flaw, whose size is still right
     end, members, emptied = _search(stream, position)
     members += _was_header(block)
-    bare = emptied if members else end - position
-    return Gap(end - position, members, _was_header(block), trailing, bare)
+    return Gap(end - position, members, _was_header(block), trailing, emptied if members else end - position)
 
 
 def _bare(size: int) -> Gap:
@@ -325,10 +324,7 @@ def _was_header(block: bytes) -> bool:
 
 
 def _search(stream: Stream, position: int) -> tuple[int, int, int]:
-    """Where the next header is, or the zeros of the end begin; between: broken headers, and bytes of zeros.
-
-    Zeros may have been headers, of which then nothing is left to be seen.
-    """
+    """Where the next header or the end is; between: broken headers, and zeros, which may have been some."""
     at, last, broken, zeros, emptied = position + BLOCK, position, 0, 0, 0
     stream.go_to(at)
     while chunk := stream.read(SCAN):
