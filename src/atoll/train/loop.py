@@ -18,6 +18,7 @@ from atoll.flow import draws
 from atoll.models.dit import product
 from atoll.runs import Metrics, Run, Stage, stop_requests
 from atoll.train import hardware, holdout, optimiser, previews, sharding, tracking
+from atoll.train import segment as segments
 from atoll.train import state as states
 from atoll.train.moving import draws_to_device, to_device
 from atoll.train.ranks import Ranks
@@ -178,8 +179,13 @@ class Steps:
 def train(task: Task, device: torch.device) -> states.TrainingState:
     """Train to the last step, from wherever an earlier call stopped."""
     steps = Steps(task, device)
+    segment = segments.of(task.stage)
     keeper = states.Keeper(
-        task.stage.path / "state", task.config, task.ranks, background=device.type != "cpu"
+        task.stage.path / "state",
+        task.config,
+        task.ranks,
+        background=device.type != "cpu",
+        saved=segment.note if segment is not None else lambda step, sha256: None,
     )
     if task.start is not None:
         task.start(steps.state)
@@ -217,20 +223,26 @@ def _run(
 ) -> None:
     task, state, config = steps.task, steps.state, steps.config
     window = Window(state.step, task.ranks, task.name, config.lr)
-    agreement, first = Agreement(task.ranks, steps.device), state.step
+    agreement, first, segment = Agreement(task.ranks, steps.device), state.step, segments.of(task.stage)
+    if segment is not None:
+        segment.check(task.name, first, task.last)
+        if not first:
+            keeper.save(state)
     while state.step < task.last:
         batch = next(batches)
         if state.step == first:
             keeper.remember(steps.settle(keeper.decisions(), batch))
         window.add(steps.take(batch))
         last = state.step == task.last
-        stop = agreement.reached(stopping(), now=last)
+        ends = segment is not None and state.step >= segment.last
+        stop = agreement.reached(stopping() or ends, now=last)
         if state.step % config.log_every == 0 or last:
             due = last or state.step // config.holdout_every > window.first // config.holdout_every
             window.log(state.step, metrics, holdout.losses(steps) if due else {})
         if previews.due(steps):
             previews.draw(steps)
-        if state.step % config.save_every == 0 or last or stop:
+        due = segment is not None and segment.due(state.step)
+        if state.step % config.save_every == 0 or due or last or stop:
             window.check()
             keeper.save(state)
             if stop and (not last or task.until is not None):  # more is to come after a round

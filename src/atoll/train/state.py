@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +107,17 @@ class Keeper:
     memory, which is kept for the next save.
     """
 
-    def __init__(self, folder: Path, config: TrainConfig, ranks: Ranks, *, background: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: TrainConfig,
+        ranks: Ranks,
+        *,
+        background: bool = False,
+        saved: Callable[[int, str], None] = lambda step, sha256: None,
+    ) -> None:
         self.folder, self.config, self.ranks = folder, config, ranks
-        self._background = background
+        self._background, self._saved = background, saved
         self._pinned: dict[str, Tensor] = {}
         self._thread: threading.Thread | None = None
         self._problem: AtollError | None = None
@@ -169,6 +177,7 @@ class Keeper:
             newest = [old for old in kept if not self._is_milestone(old)][: self.config.keep]
             kept = [old for old in kept if old in newest or old is entry or self._is_milestone(old)]
             write_json(self.folder / LATEST, {**entry, "older": kept[1:]})
+            self._saved(step, str(entry["sha256"]))
         except OSError as error:
             raise TrainingError(
                 f"cannot save to {self.folder} ({error.strerror or error}); the last good state is kept: "
