@@ -14,6 +14,9 @@ class ManualClock:
     def now(self):
         return self.time
 
+    def date(self):
+        return 1.8e9 + self.time
+
     def sleep(self, seconds):
         self.naps.append(seconds)
         self.time += seconds

@@ -46,6 +46,7 @@ MAY_IMPORT = {
     "serve": {"config", "launch", "runs", "sampling", "storage", "errors"},
     "storage": {"config", "runs", "errors"},
     "launch": {"config", "runs", "storage", "plan", "exits", "threads", "errors"},
+    "net": {"runs", "errors"},
     "doctor": {"config", "launch", "runs", "threads"},
     "python": {"config", "data", "launch", "pages", "runs", "sampling"},
     "__init__": {"python", "sampling"},
@@ -146,6 +147,8 @@ def test_launching_reaches_for_data_only_where_a_job_runs():
         "atoll.runs",
         "atoll.launch.local",
         "atoll.launch.driver",
+        "atoll.net.protocol",
+        "atoll.net.database",
     ],
 )
 def test_loads_without_torch(module):

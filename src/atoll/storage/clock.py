@@ -11,6 +11,10 @@ class Clock:
         """Seconds since some moment in the past."""
         return time.monotonic()
 
+    def date(self) -> float:
+        """Seconds since 1970: for what people and other machines are told, never to measure by."""
+        return time.time()
+
     def sleep(self, seconds: float) -> None:
         """Do nothing for a while."""
         time.sleep(seconds)
