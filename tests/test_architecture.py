@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "serve": {"config", "launch", "runs", "sampling", "storage", "errors"},
     "storage": {"config", "runs", "errors"},
     "launch": {"config", "runs", "storage", "plan", "exits", "threads", "errors"},
-    "net": {"runs", "errors"},
+    "net": {"runs", "storage", "errors"},
     "doctor": {"config", "launch", "runs", "threads"},
     "python": {"config", "data", "launch", "pages", "runs", "sampling"},
     "__init__": {"python", "sampling"},
@@ -149,6 +149,8 @@ def test_launching_reaches_for_data_only_where_a_job_runs():
         "atoll.launch.driver",
         "atoll.net.protocol",
         "atoll.net.database",
+        "atoll.net.artifacts",
+        "atoll.net.signing",
     ],
 )
 def test_loads_without_torch(module):

@@ -6,7 +6,7 @@ Times are seconds since 1970 on the coordinator's clock; workers only ever compa
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
@@ -39,7 +39,7 @@ Word = Annotated[str, Field(max_length=120, pattern=r"^[\x20-\x7e]*$")]
 Sentence = Annotated[str, Field(max_length=500)]
 Count = Annotated[int, Field(ge=0, le=1 << 53)]
 Seconds = Annotated[float, Field(ge=0, le=1e10)]
-Role = Literal["train", "encode", "evaluate", "draw", "audit", "whole"]
+Role = Literal["train", "encode", "evaluate", "draw", "audit", "cut", "whole"]
 Identifier = Annotated[str, Field(pattern=r"^[0-9a-zA-Z_-]{1,64}$")]
 
 
@@ -133,6 +133,8 @@ class Result(Message):
     unit: Sha256
     """The unit's digest."""
     outputs: tuple[File, ...] = Field((), max_length=MOST_FILES)
+    removed: tuple[Name, ...] = Field((), max_length=MOST_FILES)
+    """Files that were there before it, and are not any more."""
     chain: tuple[Hex, ...] = Field((), max_length=100_000)
     """Hashes of the full state at first, first + every, …, last."""
     numerics: Numerics
@@ -143,7 +145,7 @@ class Result(Message):
 class Capabilities(Message):
     """What a machine can do, as it measured itself; the coordinator believes none of it for money."""
 
-    roles: tuple[Role, ...] = Field(("train", "encode", "evaluate", "draw", "audit", "whole"), max_length=6)
+    roles: tuple[Role, ...] = Field(get_args(Role), max_length=7)
     memory: Count = 0
     disk: Count = 0
     gpu: bool = False
@@ -224,19 +226,9 @@ class LeaseOffer(Message):
     """Whether every result is checked in full."""
 
 
-ReasonCode = Literal[
-    "no-work",
-    "finished",
-    "waiting",
-    "too-little-memory",
-    "needs-gpu",
-    "role",
-    "limit",
-    "update",
-    "banned",
-    "other-run",
-    "not-published",
-]
+_NO = Literal["no-work", "finished", "waiting", "limit", "update", "banned", "other-run"]
+_NOT_YOU = Literal["too-little-memory", "needs-gpu", "role", "numerics"]
+ReasonCode = _NO | _NOT_YOU
 
 
 class Refusal(Message):
@@ -392,6 +384,8 @@ class Problem(Message):
     code: Word
     message: Sentence
     retry_after: Seconds | None = None
+    now: Seconds | None = None
+    """The coordinator's clock, where the asker's own may be wrong."""
 
 
 class Problems(Message):
