@@ -1,0 +1,131 @@
+"""A process for a stranger's unit: no key, no network, no files of its user, and it dies with who started it.
+
+`python -m atoll.net.sealed TIE HIDDEN MODULE ARGUMENTS…` is that process. Before anything of ours is loaded
+it goes into a network namespace of its own, in which there is nothing to talk to, where the system permits
+that; in any case Python refuses sockets, programs, and the folder with the key.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import runpy
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from atoll import threads
+from atoll.launch import ties
+
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+"""Of unshare(2)."""
+PASSED = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "TMPDIR")
+"""What a job may know of its surroundings; everything else may hold a secret."""
+REFUSED = frozenset(
+    {
+        "socket.connect",
+        "socket.bind",
+        "socket.getaddrinfo",
+        "socket.sendto",
+        "subprocess.Popen",
+        "os.system",
+        "os.exec",
+        "os.posix_spawn",
+        "os.forkpty",
+    }
+)
+"""What Python announces before it is done, and is not done here."""
+
+
+def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """That of a job: nothing but where programs are, a home that is its own folder, and what it is given."""
+    passed = {name: os.environ[name] for name in PASSED if name in os.environ}
+    own = {"HOME": str(folder), "ATOLL_RUNS": str(folder), "ATOLL_CACHE": str(folder / "cache")}
+    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    return {**passed, **threads.waiting(), **own, **offline, **variables}
+
+
+def start(
+    module: str,
+    arguments: Sequence[str],
+    *,
+    folder: Path,
+    hidden: Path,
+    log: IO[bytes],
+    variables: Mapping[str, str],
+    most: int = 0,
+) -> "subprocess.Popen[bytes]":
+    """Start a sealed process; `hidden` is the folder with the key, `most` bytes a file of it may have."""
+    tie = json.dumps({"parent": os.getpid(), "most": most})
+    return subprocess.Popen(
+        [sys.executable, "-m", "atoll.net.sealed", tie, str(hidden.resolve()), module, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=environment(folder, variables),
+        cwd=folder,
+        start_new_session=True,  # Ctrl-C reaches the worker alone, which then asks the job to save
+        close_fds=True,
+    )
+
+
+def leave_the_network() -> bool:
+    """Go where there is no network; False where the system does not permit that."""
+    if sys.platform != "linux":
+        return False
+    unshare, user, group = ctypes.CDLL(None, use_errno=True).unshare, os.getuid(), os.getgid()
+    if unshare(CLONE_NEWNET) == 0:
+        return True
+    if unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
+        return False
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
+        try:
+            Path("/proc/self", name).write_text(text, encoding="ascii")
+        except OSError:
+            return True  # we are nobody in there, which does for what we do
+    return True
+
+
+def refuse(hidden: str) -> None:
+    """From now on Python refuses sockets, other programs, and to open what is hidden; for good."""
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in REFUSED:
+            raise PermissionError(f"a sealed job may not use {event}")
+        if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
+            path = os.path.realpath(os.fsdecode(arguments[0]))
+            if path == hidden or path.startswith(f"{hidden}{os.sep}"):
+                raise PermissionError("a sealed job may not read the key")
+
+    sys.addaudithook(watch)
+
+
+def limit(most: int) -> None:
+    """No core files, and no file larger than this."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if most:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a full disk is an error, not a death
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+
+def main() -> None:
+    """Be the sealed process."""
+    text, hidden, module, *arguments = sys.argv[1:]
+    facts = json.loads(text)
+    leave_the_network()
+    ties.tie(int(signal.SIGTERM), int(facts["parent"]))  # last: a new namespace unties
+    limit(int(facts["most"]))
+    refuse(hidden)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

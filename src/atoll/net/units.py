@@ -1,0 +1,235 @@
+"""The graph of stages cut into units: what can be worked on now, read off a table of files and nothing else.
+
+No stage is known by name here. A training is cut into segments of steps, a stage that says how it is cut into
+its shares, anything else is one unit. A table of files says how far a run is: it holds what a run's folder
+would, since every unit is a function from files to files.
+"""
+
+import contextlib
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import Field
+
+from atoll.errors import RunError
+from atoll.net.protocol import MOST_FILES, File, Message, Name, Role, Unit, Word, parse
+from atoll.runs import DONE, STARTED, Run, file_digest, graph, previews
+from atoll.runs.graph import Node
+
+Table = Mapping[str, File]
+"""The files of a run by their paths in its folder."""
+UNITS, SOURCE = "units", "source"
+"""Folders of a run in a network: into what its stages were cut, and what it reads from outside."""
+METRICS, STATE = "metrics.jsonl", "state"
+_STEP = re.compile(rf"{STATE}/step-(\d+)\.safetensors")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large units are, and what they are worth."""
+
+    run: str
+    """The digest of the run's manifest."""
+    segment: int
+    """Steps of a segment at most, a multiple of `every`."""
+    every: int
+    """Steps between two hashes of a training's state."""
+    price: int = 0
+    """Milli-credits per 10^12 FLOPs."""
+    flops: Mapping[str, float] = field(default_factory=dict)
+    """Of whole trainings, by the names of stages, as the plan counts them."""
+    unknown: float = 1e12
+    """FLOPs that stand for a unit of which the plan counts none."""
+    memory: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that trainings need, as the plan counts them."""
+    quorum: int = 2
+    """Machines that must agree on a share of data."""
+
+
+def ready(run: Run, table: Table, read: Callable[[File], bytes], sizes: Sizes) -> list[Unit]:
+    """All units that can be worked on now; those that somebody works on already are among them."""
+    done = finished_stages(run, table)
+    units: list[Unit] = []
+    for node in graph.made(run):
+        if node.name not in done and all(one.name in done for one in node.inputs):
+            if node.kind.adopts:
+                raise RunError(f"{node.name} comes from elsewhere; make it here first, by `atoll run`")
+            units += _units(node, table, read, sizes)
+    return units
+
+
+def finished(run: Run, table: Table) -> bool:
+    """Whether every stage that the recipe asks for is there."""
+    done = finished_stages(run, table)
+    return all(node.name in done for node in graph.made(run))
+
+
+def finished_stages(run: Run, table: Table) -> set[str]:
+    """The names of stages of which the table has the record."""
+    return {node.name for node in graph.nodes(run) if f"{folder_of(node)}/{DONE}" in table}
+
+
+def folder_of(node: Node) -> str:
+    """Where a stage is in its run's folder."""
+    return node.stage.path.relative_to(node.run.path).as_posix()
+
+
+def _units(node: Node, table: Table, read: Callable[[File], bytes], sizes: Sizes) -> list[Unit]:
+    training = node.training
+    if training is not None and training.steps:
+        return [_segment(node, table, training.steps, sizes)]
+    if node.kind.parts:
+        cut = table.get(cut_file(node))
+        if cut is None:
+            inputs = _inputs(node, table)
+            return [_unit(node, table, sizes, role="cut", name=f"{node.name} / cut", inputs=inputs)]
+        shares = parse_shares(read(cut))
+        missing = [share for number, share in enumerate(shares) if marker(node, number) not in table]
+        if missing:
+            return [_share(node, share, table, sizes) for share in missing]
+    role: Role = "draw" if any(one.kind.network for one in node.reads) else "whole"
+    return [_unit(node, table, sizes, role=role, name=node.name, inputs=_inputs(node, table))]
+
+
+def cut_file(node: Node) -> str:
+    """Says into which shares a stage was cut."""
+    return f"{UNITS}/{node.kind.name}.json"
+
+
+def marker(node: Node, number: int) -> str:
+    """Says that a share of a stage is there."""
+    return f"{UNITS}/{node.kind.name}/{number:05d}.json"
+
+
+class Share(Message):
+    """A part of a stage, and the files that it needs of what the stage reads and of what there is of it."""
+
+    share: int | Word
+    inputs: tuple[Name, ...] = Field((), max_length=MOST_FILES)
+
+
+class Cut(Message):
+    """All shares of a stage."""
+
+    shares: tuple[Share, ...] = Field((), max_length=100_000)
+
+
+def parse_shares(raw: bytes) -> tuple[Share, ...]:
+    """What a cut says; a stranger's machine has written it."""
+    return parse(Cut, raw).shares
+
+
+def _segment(node: Node, table: Table, steps: int, sizes: Sizes) -> Unit:
+    first = step_of(node, table)
+    last = min(first + sizes.segment, steps)
+    flops = sizes.flops.get(node.name, 0.0) * (last - first) / steps
+    unit = _unit(node, table, sizes, role="train", name="", inputs=_inputs(node, table), work=flops)
+    memory = sizes.memory.get(node.name, 0)
+    return _steps(unit.model_copy(update={"first": first, "every": sizes.every, "memory": memory}), last)
+
+
+def _steps(unit: Unit, last: int) -> Unit:
+    return unit.model_copy(update={"last": last, "name": f"{unit.stage} @ {unit.first}..{last}"})
+
+
+def shortened(unit: Unit, steps: int) -> Unit:
+    """The same segment with fewer steps, for a machine that would need too long for all of them."""
+    taken = max(unit.every, steps // unit.every * unit.every)
+    if unit.role != "train" or taken >= unit.last - unit.first:
+        return unit
+    share = taken / (unit.last - unit.first)
+    less = {"work": unit.work * share, "price": math.ceil(unit.price * share)}
+    return _steps(unit.model_copy(update=less), unit.first + taken)
+
+
+def step_of(node: Node, table: Table) -> int:
+    """Of the newest state of a training in the table; 0 where it has not begun."""
+    folder = f"{folder_of(node)}/"
+    states = [_STEP.fullmatch(path.removeprefix(folder)) for path in table if path.startswith(folder)]
+    return max((int(match[1]) for match in states if match is not None), default=0)
+
+
+def _share(node: Node, share: Share, table: Table, sizes: Sizes) -> Unit:
+    known = [path for path in share.inputs if path in table]
+    inputs = (*known, cut_file(node), *_source(node, table))
+    name = f"{node.name} / {share.share}"
+    unit = _unit(node, table, sizes, role="encode", name=name, inputs=inputs)
+    return unit.model_copy(update={"share": share.share, "quorum": sizes.quorum})
+
+
+def _unit(
+    node: Node,
+    table: Table,
+    sizes: Sizes,
+    *,
+    role: Role,
+    name: str,
+    inputs: Iterable[str],
+    work: float = 0.0,
+) -> Unit:
+    amount = work or sizes.unknown
+    return Unit(
+        run=sizes.run,
+        name=name,
+        stage=node.name,
+        role=role,
+        inputs=tuple(table[path] for path in sorted(set(inputs))),
+        price=max(1, round(amount / 1e12 * sizes.price)) if sizes.price else 0,
+        work=amount,
+        gpu=node.training is not None or node.kind.gpu,
+    )
+
+
+def _inputs(node: Node, table: Table) -> Iterator[str]:
+    """What a unit reads: what its stage reads, records of other stages, and what there is of itself."""
+    for one in node.reads:
+        yield from files_of(one, table, shown=node.kind.again)
+    for one in node.records:
+        pictures = files_of(one, table) if node.kind.again else ()
+        yield from (path for path in pictures if not path.endswith(".parquet"))
+        yield f"{folder_of(one)}/{DONE}"
+    yield from _source(node, table)
+    yield from (path for path in table if path.startswith(f"{folder_of(node)}/"))
+
+
+def _source(node: Node, table: Table) -> Iterator[str]:
+    """What comes from outside is read by a stage that reads no other."""
+    if not node.inputs:
+        yield from (path for path in table if path.startswith(f"{SOURCE}/"))
+
+
+def files_of(node: Node, table: Table, *, shown: bool = False) -> Iterator[str]:
+    """The files of a finished stage without what led to it; what is shown to people only where asked for."""
+    folder = f"{folder_of(node)}/"
+    places = (f"{folder_of(one)}/" for one in graph.nodes(node.run))
+    inner = tuple(place for place in places if place.startswith(folder) and place != folder)
+    for path in table:
+        name = path.removeprefix(folder)
+        if path.startswith(folder) and not path.startswith(inner) and name != STARTED:
+            to_look_at = name == METRICS or name.startswith(f"{previews.FOLDER}/")
+            if not name.startswith(f"{STATE}/") and (shown or not to_look_at):
+                yield path
+
+
+def folder(table: Table) -> dict[str, File]:
+    """What a run's folder holds, as `atoll run` would have made it: without what networks need besides."""
+    return {path: file for path, file in table.items() if not path.startswith((f"{UNITS}/", f"{SOURCE}/"))}
+
+
+def table_of(run: Run) -> dict[str, File]:
+    """What there is of a run's stages in its folder, finished or not."""
+    paths = {path for node in graph.nodes(run) for path in node.stage.path.rglob("*") if path.is_file()}
+    return {file.path: file for path in sorted(paths) if (file := described(path, run.path)) is not None}
+
+
+def described(path: Path, folder: Path) -> File | None:
+    """A file by its name in a folder and what is in it; None where it is hidden, or gone by now."""
+    name = path.relative_to(folder)
+    if any(part.startswith(".") for part in name.parts):
+        return None
+    with contextlib.suppress(FileNotFoundError):
+        return File(path=name.as_posix(), sha256=file_digest(path), size=path.stat().st_size)
+    return None

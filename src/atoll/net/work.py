@@ -1,0 +1,180 @@
+"""One unit done in a folder: what it reads lies there, and what it makes will; nothing else is looked at.
+
+`python -m atoll.net.work UNIT.json RESOLVED FOLDER`: the hashes of a training's states go to `chain.json`
+beside UNIT.json as they come. Exit code 0: done; 75: asked to stop and saved; 1: failed, in one line.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from atoll import exits
+from atoll.errors import Interrupted, RunError
+from atoll.net import units
+from atoll.net.protocol import File, Numerics, Unit, parse
+from atoll.net.publishing import located
+from atoll.net.units import Cut, Share, cut_file, described, folder_of, marker, parse_shares
+from atoll.runs import DONE, Run, Stage, file_digest, graph, read_json, write_json
+from atoll.runs.graph import Node, resolve
+from atoll.storage.progress import LATEST, STATE, step_here
+
+CHAIN = "chain.json"
+"""Beside a unit: the hashes of its states by step."""
+MADE = "made.json"
+"""There too, once it is done: what it has changed in the folder, and in which arithmetic."""
+Links = dict[int, str]
+"""Hashes of states by their steps."""
+
+
+def work(unit: Unit, run: Run, chain: Path) -> None:
+    """Do a unit, or go on with it; `Interrupted` where it was asked to stop before its end."""
+    node = graph.node(run, unit.stage)
+    WAYS[unit.role](node, unit, chain)
+
+
+def _train(node: Node, unit: Unit, chain: Path) -> None:
+    """A segment of a training; the one that ends with the training finishes the stage as well."""
+    links = read_chain(chain)
+
+    def saved(step: int, sha256: str) -> None:
+        links[step] = sha256
+        write_json(chain, {str(number): link for number, link in sorted(links.items())})
+
+    _go_on_from_newest(node.stage)
+    if step_here(node.stage) >= 0:
+        saved(step_here(node.stage), str(read_json(node.stage.path / STATE / LATEST)["sha256"]))
+    segment = resolve("atoll.train.segment:Segment")(node.stage.path, unit.last, unit.every, saved)
+    with resolve("atoll.train.segment:only")(segment):
+        try:
+            node.make()
+        except Interrupted:
+            if step_here(node.stage) < unit.last:
+                raise
+
+
+def _go_on_from_newest(stage: Stage) -> None:
+    """Point to the newest state that is there: it may have come without a pointer, from another machine."""
+    states = sorted((stage.path / STATE).glob("step-*.safetensors"))
+    if states and (step := int(states[-1].stem.removeprefix("step-"))) != step_here(stage):
+        entry = {"step": step, "file": states[-1].name, "sha256": file_digest(states[-1])}
+        write_json(stage.path / STATE / LATEST, {**entry, "older": []})
+
+
+def _cut(node: Node, unit: Unit, chain: Path) -> None:
+    """Open a stage and find out its shares, each with the files that it needs."""
+    parts = resolve(node.kind.parts)(node.run)
+    missing: Sequence[Any] = parts.missing()
+    if len(missing) <= 1:  # it is done as quickly at once
+        node.make()
+        return
+    cut = Cut(shares=tuple(Share(share=one, inputs=tuple(_needed(node, parts, one))) for one in missing))
+    write_json(node.run.path / cut_file(node), cut.model_dump(mode="json"))
+
+
+def _needed(node: Node, parts: Any, share: Any) -> Iterator[str]:
+    for one in node.reads:
+        names = [name for name in one.stage.record.files if parts.needed(share)(name)]
+        yield from (f"{folder_of(one)}/{name}" for name in (*names, DONE))
+    table = units.table_of(node.run)
+    for path in table:
+        own = path.removeprefix(f"{folder_of(node)}/")
+        if own != path and parts.progress(share)(own):
+            yield path
+
+
+def _share(node: Node, unit: Unit, chain: Path) -> None:
+    """One share of a stage, and the sign that it is there."""
+    path = node.run.path / cut_file(node)
+    resolve(node.kind.parts)(node.run).make(unit.share)
+    numbers = [
+        number for number, one in enumerate(parse_shares(path.read_bytes())) if one.share == unit.share
+    ]
+    write_json(node.run.path / marker(node, numbers[0]), {"share": unit.share})
+
+
+def _whole(node: Node, unit: Unit, chain: Path) -> None:
+    node.make()
+
+
+WAYS: dict[str, Callable[[Node, Unit, Path], None]] = {
+    "train": _train,
+    "audit": _train,
+    "cut": _cut,
+    "encode": _share,
+    "draw": _whole,
+    "whole": _whole,
+}
+"""How units of each role are done."""
+
+
+def read_chain(path: Path) -> Links:
+    """The hashes so far."""
+    return {int(step): str(link) for step, link in read_json(path).items()} if path.is_file() else {}
+
+
+def links_of(unit: Unit, chain: Links) -> tuple[str, ...]:
+    """The chain of a unit as far as it goes without a gap: at its first step, then at every m-th."""
+    steps = [*range(unit.first, unit.last, unit.every), unit.last] if unit.every else []
+    links: list[str] = []
+    for step in steps:
+        if step not in chain:
+            break
+        links.append(chain[step])
+    return tuple(links)
+
+
+def made_files(unit: Unit, run: Run) -> tuple[tuple[File, ...], tuple[str, ...]]:
+    """What a unit has changed in a folder: files that are new or changed, and names that are gone."""
+    node = graph.node(run, unit.stage)
+    before = {file.path: file for file in unit.inputs}
+    after = {
+        file.path: file
+        for folder in (node.stage.path, run.path / units.UNITS)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and (file := described(path, run.path)) is not None
+    }
+    outputs = tuple(file for path, file in after.items() if before.get(path) != file)
+    gone = [path for path in before if path.startswith(f"{folder_of(node)}/") and path not in after]
+    return outputs, tuple(sorted(gone))
+
+
+def numerics(unit: Unit, run: Run) -> Numerics:
+    """The class of arithmetic in which this process does a unit."""
+    import torch  # noqa: PLC0415 - the coordinator has none, and asks nothing of it
+
+    node = graph.node(run, unit.stage)
+    device = resolve("atoll.devices:best")()
+    training = node.training
+    capability = (
+        ".".join(map(str, torch.cuda.get_device_capability(device)))
+        if device.type == "cuda"
+        else torch.backends.cpu.get_cpu_capability()
+    )
+    return Numerics(
+        device=resolve("atoll.train.hardware:describe")(device),
+        torch=str(torch.__version__),
+        precision=training.precision if training is not None else "float32",
+        threads=torch.get_num_threads(),
+        compiled=training is not None and training.compile == "on",
+        micro_batch=(training.micro_batch or 0) if training is not None else 0,
+        capability=capability,
+    )
+
+
+def main() -> None:
+    """Be the process that does one unit."""
+    place, resolved, folder = map(Path, sys.argv[1:])
+    unit = parse(Unit, place.read_bytes())
+    run = Run(folder, located(resolve("atoll.launch.job:read_settings")(resolved), folder))
+    chain = place.with_name(CHAIN)
+    work(unit, run, chain)
+    outputs, removed = made_files(unit, run)
+    if unit.role in ("train", "audit") and not links_of(unit, read_chain(chain))[-1:]:
+        raise RunError(f"{unit.name}: nothing was trained")
+    facts = {"outputs": [file.model_dump(mode="json") for file in outputs], "removed": list(removed)}
+    write_json(place.with_name(MADE), {**facts, "numerics": numerics(unit, run).model_dump(mode="json")})
+
+
+if __name__ == "__main__":
+    sys.exit(exits.exit_code(main))

@@ -1,0 +1,124 @@
+"""One unit in a process of its own: what it says of itself, how it stops, how it goes on elsewhere."""
+
+import json
+import signal
+import time
+
+import pytest
+
+from atoll import config
+from atoll.net import units, work
+from atoll.net.protocol import Numerics, Unit
+from atoll.runs import Run, file_digest, read_json, stamped, write_json
+from tests import commands
+from tests.net.doing import PINNED, RUN, Network
+
+
+@pytest.fixture
+def network(tiny, tmp_path, prepared):
+    """A run with its clusters, and nothing trained yet."""
+    network = Network(config.load(tiny, PINNED[1:]), tmp_path / "network")
+    run = prepared(*PINNED[1:])
+    for path in sorted((run.path / "partition").rglob("*")):
+        if path.is_file() and not path.name.startswith("."):
+            file = units.described(path, run.path)
+            network.table[file.path] = file
+            network.keep(run.path, [file])
+    network.table["data/done.json"] = network.table["partition/done.json"]  # nobody reads it
+    return network
+
+
+def expert(network, k=0, **changes):
+    unit = next(unit for unit in network.ready() if unit.stage == f"expert {k}")
+    return unit.model_copy(update=changes)
+
+
+def start(network, unit, place):
+    """The unit in a process, in a folder of its own."""
+    network.lay_out(unit.inputs, place / "run")
+    place.mkdir(exist_ok=True)
+    (place / "unit.json").write_text(unit.model_dump_json())
+    write_json(place / "resolved.json", stamped(network.config.model_dump(mode="json")))
+    arguments = [place / "unit.json", place / "resolved.json", place / "run"]
+    return commands.Command(arguments, module="atoll.net.work")
+
+
+def test_a_process_does_one_unit_and_says_what_it_made(network, tmp_path):
+    unit, place = expert(network), tmp_path / "machine"
+    process = start(network, unit, place)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    made = read_json(place / work.MADE)
+    outputs = {file["path"]: file for file in made["outputs"]}
+    assert set(outputs) == {
+        "experts/00/metrics.jsonl",
+        "experts/00/started.json",
+        "experts/00/state/decisions.json",
+        "experts/00/state/latest.json",
+        "experts/00/state/step-00000004.safetensors",
+    }
+    assert all(file_digest(place / "run" / path) == file["sha256"] for path, file in outputs.items())
+    assert made["removed"] == []
+    numerics = Numerics.model_validate(made["numerics"])
+    assert (numerics.precision, numerics.threads, numerics.compiled) == ("float32", 1, False)
+    chain = work.links_of(unit, work.read_chain(place / work.CHAIN))
+    assert len(chain) == 3 and chain[-1] == outputs["experts/00/state/step-00000004.safetensors"]["sha256"]
+    again = start(network, unit, place)  # it was done: nothing is done twice
+    assert again.wait(timeout=300) == 0, again.communicate()
+    assert read_json(place / work.MADE) == made
+
+
+def test_stopped_it_has_saved_and_another_machine_goes_on_from_its_state(network, tmp_path):
+    long = {"steps": 4000, "log_every": 1}
+    network.config = network.config.model_copy(
+        update={"expert": network.config.expert.model_copy(update=long)}
+    )
+    network.run = Run(network.run.path, network.config)
+    unit = expert(network, last=200, every=20)
+    first = start(network, unit, tmp_path / "first")
+    while 40 not in work.read_chain(tmp_path / "first" / work.CHAIN):
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.02)
+    first.send_signal(signal.SIGTERM)
+    _, err = first.communicate(timeout=300)
+    assert first.returncode == 75 and "stopped at step" in err
+    assert not (tmp_path / "first" / work.MADE).exists()
+    links = work.read_chain(tmp_path / "first" / work.CHAIN)
+    states = sorted((tmp_path / "first/run/experts/00/state").glob("step-*.safetensors"))
+    step = int(states[-1].stem.removeprefix("step-"))
+    # On another machine: inputs as published, the newest state of the first one, and its chain.
+    network.lay_out(unit.inputs, tmp_path / "second" / "run")
+    state = tmp_path / "second/run/experts/00/state" / states[-1].name
+    state.parent.mkdir(parents=True)
+    state.write_bytes(states[-1].read_bytes())
+    known = {key: link for key, link in links.items() if key <= step}
+    write_json(tmp_path / "second" / work.CHAIN, {str(key): link for key, link in known.items()})
+    second, alone = start(network, unit, tmp_path / "second"), start(network, unit, tmp_path / "alone")
+    for process in (second, alone):
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+    chains = [
+        work.links_of(unit, work.read_chain(tmp_path / name / work.CHAIN)) for name in ("second", "alone")
+    ]
+    assert chains[0] == chains[1] and len(chains[0]) == 11
+    states = [
+        tmp_path / name / "run/experts/00/state/step-00000200.safetensors" for name in ("second", "alone")
+    ]
+    assert states[0].read_bytes() == states[1].read_bytes()
+
+
+def test_a_chain_ends_at_its_first_gap():
+    unit = Unit(run=RUN, name="x", stage="expert 0", role="train", first=4, last=9, every=2)
+    links = {4: "a", 6: "b", 8: "c", 9: "d"}
+    assert work.links_of(unit, links) == ("a", "b", "c", "d")
+    assert work.links_of(unit, {4: "a", 8: "c"}) == ("a",)
+    assert work.links_of(unit, {}) == ()
+
+
+def test_a_mistake_is_one_line(network, tmp_path):
+    unit = expert(network, inputs=())  # its cluster did not come with it
+    process = start(network, unit, tmp_path / "machine")
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert err.startswith("atoll: ") and err.count("\n") == 1
+    assert json.loads((tmp_path / "machine" / "unit.json").read_text())["inputs"] == []
