@@ -24,7 +24,7 @@ from atoll import devices
 from atoll.config import NetworkConfig, SampleConfig
 from atoll.flow import solver
 from atoll.models import checkpoint
-from atoll.models.dit import DiT
+from atoll.models.dit import DiT, product
 from atoll.models.router import Router
 from atoll.sampling import arithmetic
 from atoll.sampling.arithmetic import PLAIN, Arithmetic
@@ -75,7 +75,7 @@ def ensemble(clusters: int, expert: NetworkConfig = EXPERT, arithmetic: Arithmet
     experts = [arithmetic.prepared(awake(DiT(expert, SHAPE), k)) for k in range(clusters)]
     router = arithmetic.prepared(awake(Router(ROUTER, SHAPE, clusters), 99)) if clusters > 1 else None
     priors = torch.full((clusters,), 1 / clusters, device=DEVICE)
-    return Sampler(Ensemble(experts, priors, SHAPE, router))
+    return Sampler(Ensemble(experts, priors, SHAPE, router, product=product(experts[0], 1)))
 
 
 def naive(sampler: Sampler, steps: int) -> Tensor:
@@ -137,9 +137,10 @@ def precisions() -> dict[str, float]:
 def students() -> dict[str, float]:
     """Seconds of a whole batch: the monolith, the student that took its place, and the one of few steps."""
     one, certain = ensemble(1), torch.ones(1, device=DEVICE)
-    dense = Sampler(Ensemble([awake(DiT(EXPERT, SHAPE), 1)], certain, SHAPE))
+    student = awake(DiT(EXPERT, SHAPE), 1)
+    dense = Sampler(Ensemble([student], certain, SHAPE, product=product(student, 1)))
     flow_map = awake(DiT(EXPERT, SHAPE, steps=True), 2)
-    few = Sampler(Ensemble([flow_map], certain, SHAPE, maps=True))
+    few = Sampler(Ensemble([flow_map], certain, SHAPE, maps=True, product=product(flow_map, 1)))
     return seconds(
         {
             "monolith, 50 steps": (lambda: one.sample(BATCH, steps=STEPS), 1),
@@ -172,7 +173,8 @@ def against_diffusers(compiled: bool) -> dict[str, float]:
         for how in ("off", "on") if compiled else ("off",):
             chosen = arithmetic.choose(SampleConfig(precision=name, compile=how), DEVICE)
             expert = chosen.prepared(awake(DiT(EXPERT, SHAPE, "class", CLASSES), 0))
-            ours = Sampler(Ensemble([expert], torch.ones(1, device=DEVICE), SHAPE, classes=CLASSES))
+            certain, size = torch.ones(1, device=DEVICE), product(expert, 1)
+            ours = Sampler(Ensemble([expert], certain, SHAPE, classes=CLASSES, product=size))
             draw = partial(ours.sample, BATCH, label=labels, steps=steps, guidance=2.0)
             actions[f"atoll, {name}{', compiled' if how == 'on' else ''}"] = draw, steps * BATCH
     return seconds(actions, repeats=REPEATS + 1)

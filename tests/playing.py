@@ -19,7 +19,7 @@ FLAGS = [
 ]
 WIDTHS = {390: 844, 1280: 900}
 """Widths of windows, and their heights."""
-PATIENCE = 30_000.0
+PATIENCE = 300_000.0
 """Milliseconds for which something may take to appear."""
 
 
@@ -35,7 +35,7 @@ def listening(app: ASGIApp) -> Iterator[str]:
     server = Server(app, "127.0.0.1", 0, tell)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    assert ready.wait(60)
+    assert ready.wait(600)
     try:
         yield address[0]
     finally:

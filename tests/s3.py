@@ -167,7 +167,7 @@ class Proxy:
         if sent is None:
             self.reply(handler, 401, [("Content-Type", "text/plain")], b"Invalid Credentials")
             return
-        connection = http.client.HTTPConnection("127.0.0.1", self.backend, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self.backend, timeout=600)
         connection.putrequest(handler.command, handler.path, skip_host=True, skip_accept_encoding=True)
         for name, value in sent:
             connection.putheader(name, value)

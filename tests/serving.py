@@ -56,6 +56,24 @@ def text_encoder(folder: Path) -> Path:
     return folder
 
 
+def tiny_clip(folder: Path, words: dict[str, int], pixels: int, patch: int, width: int) -> Path:
+    """A tiny CLIP with random weights, which looks at squares of so many pixels."""
+    import transformers
+
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    torch.manual_seed(0)
+    config = transformers.CLIPConfig(
+        text_config={**size, **words},
+        vision_config={**size, "image_size": pixels, "patch_size": patch},
+        projection_dim=width,
+    )
+    transformers.CLIPModel(config).save_pretrained(folder)
+    transformers.CLIPImageProcessor(
+        size={"shortest_edge": pixels}, crop_size={"height": pixels, "width": pixels}
+    ).save_pretrained(folder)
+    return folder
+
+
 def served(
     folder: Path,
     kind: str = "none",

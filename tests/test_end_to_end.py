@@ -66,12 +66,12 @@ def test_killed_and_resumed_is_uninterrupted_bit_for_bit(prepared, tiny, tmp_pat
     victim = job("broken")
     wait_for_step(victim, broken.expert(1).path, 60)
     victim.send_signal(how)
-    _, err = victim.communicate(timeout=60)
+    _, err = victim.communicate(timeout=600)
     assert victim.returncode == (75 if how == signal.SIGTERM else -9), err
     assert not broken.expert(1).done
     resumed = job("broken")
-    assert resumed.wait(timeout=120) == 0, resumed.communicate()
-    assert reference.wait(timeout=120) == 0
+    assert resumed.wait(timeout=600) == 0, resumed.communicate()
+    assert reference.wait(timeout=600) == 0
     resumed.communicate()
     reference.communicate()
     (left_step, left), (right_step, right) = state(whole.expert(1).path), state(broken.expert(1).path)
@@ -87,7 +87,7 @@ def test_stopping_a_run_saves_and_asks_to_be_run_again(tiny, tmp_path):
     folder = runs / "tiny" / "experts" / "00"
     wait_for_step(process, folder, 3)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 75, err
     assert "run the same command again" in err
     assert state(folder)[0] >= 3

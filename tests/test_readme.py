@@ -89,7 +89,7 @@ def _a_picture_is_served(line, folder, environment):
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as server:
         try:
             address = json.loads(server.stdout.readline())["address"]
-            answer = httpx.post(f"{address}/v1/samples", json={"format": "png", "steps": 2}, timeout=60)
+            answer = httpx.post(f"{address}/v1/samples", json={"format": "png", "steps": 2}, timeout=600)
             assert answer.content.startswith(b"\x89PNG")
         finally:
             server.terminate()

@@ -129,3 +129,11 @@ def test_the_users_number_stays(three):
     three.setenv("OMP_NUM_THREADS", "3")
     with threads.limited(1e6):
         assert torch.get_num_threads() == 3
+
+
+def test_what_is_granted(three):
+    assert threads.granted() == 3
+    three.setattr(threads, "cores", lambda: 2)
+    assert threads.granted() == 2, "no more than cores"
+    three.setenv("OMP_NUM_THREADS", "3")
+    assert threads.granted() == 3, "unless somebody says so"

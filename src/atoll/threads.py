@@ -102,17 +102,24 @@ def settle(environment: MutableMapping[str, str] = os.environ) -> None:
     environment.update(waiting(environment))
 
 
+def granted() -> int:
+    """Threads that torch may use here: what the user or a launcher asked for, else no more than the cores."""
+    import torch  # noqa: PLC0415 - who only launches jobs needs none
+
+    count = torch.get_num_threads()
+    return count if chosen() else min(count, cores())
+
+
 @contextlib.contextmanager
 def limited(product: float) -> Iterator[None]:
     """Meanwhile torch has as many threads as pay in a product of so many multiplications.
 
     Only if the user has not asked for a number: what a launcher gave a job stays as well.
     """
-    import torch  # noqa: PLC0415 - who only launches jobs needs none
+    import torch  # noqa: PLC0415
 
     before = torch.get_num_threads()
-    count = before if chosen() else min(before, cores(), useful(product))
-    torch.set_num_threads(count)
+    torch.set_num_threads(before if chosen() else min(granted(), useful(product)))
     try:
         yield
     finally:

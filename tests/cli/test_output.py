@@ -1,3 +1,4 @@
+import json
 import logging
 import re
 import threading
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.cli import output
-from atoll.cli.output import Lines, named
+from atoll.cli.output import Lines, announced, named
 from atoll.launch.remaining import clock_time
 
 
@@ -74,7 +75,7 @@ def test_lines_come_while_somebody_is_busy(clock, caplog):
             return "samples: 1 of 2"
 
     with output.speaking(Known(clock), every=0.001):
-        assert spoken.wait(60)
+        assert spoken.wait(600)
     assert caplog.records[0].getMessage() == "samples: 1 of 2"
 
 
@@ -103,3 +104,10 @@ def test_times_can_be_read_again(seconds):
     assert hours * 3600 + minutes * 60 + rest == seconds
     assert minutes < 60
     assert rest < 60
+
+
+def test_where_a_server_is_to_be_found(capsys):
+    announced(False, "runs/quick", "Serving")("http://127.0.0.1:8000")
+    assert capsys.readouterr().out == "Serving runs/quick at http://127.0.0.1:8000 (Ctrl-C stops)\n"
+    announced(True, "runs/quick", "Serving")("http://127.0.0.1:8000")
+    assert json.loads(capsys.readouterr().out) == {"address": "http://127.0.0.1:8000", "run": "runs/quick"}

@@ -29,7 +29,7 @@ def test_it_says_where_it_is_and_shows_the_run(prepared):
         with urllib.request.urlopen(f"{address}/watch") as answer:
             assert "expert 2" in answer.read().decode()
         process.send_signal(signal.SIGINT)
-        process.wait(30)
+        process.wait(600)
     finally:
         process.kill()
         process.communicate()

@@ -14,6 +14,7 @@ from atoll.data.partition import partition
 from atoll.errors import DataError
 from tests.data.conftest import SHARED, MakeRun, needs, pixels
 from tests.pretend_gpu import pretended_gpu
+from tests.serving import tiny_clip
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # other people's
 
@@ -64,20 +65,9 @@ def dinov2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    transformers = pytest.importorskip("transformers")
-    folder = tmp_path_factory.mktemp("clip")
-    torch.manual_seed(0)
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    config = transformers.CLIPConfig(
-        text_config={**size, "vocab_size": 50, "bos_token_id": 48, "eos_token_id": 49},
-        vision_config={**size, "image_size": 16, "patch_size": 8},
-        projection_dim=12,
-    )
-    transformers.CLIPModel(config).save_pretrained(folder)
-    transformers.CLIPImageProcessor(
-        size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}
-    ).save_pretrained(folder)
-    return folder
+    pytest.importorskip("transformers")
+    words = {"vocab_size": 50, "bos_token_id": 48, "eos_token_id": 49}
+    return tiny_clip(tmp_path_factory.mktemp("clip"), words, pixels=16, patch=8, width=12)
 
 
 def test_on_a_gpu_features_are_those_of_the_cpu(dinov2: Path) -> None:

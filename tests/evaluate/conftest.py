@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 from atoll.evaluate import classifier
 from atoll.evaluate.diversity import LAYERS
+from tests.serving import tiny_clip
 
 
 @pytest.fixture(autouse=True)
@@ -29,24 +29,13 @@ def clip(tmp_path):
     transformers.CLIPTokenizer(
         vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"), model_max_length=16
     ).save_pretrained(folder)
-    size = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    torch.manual_seed(0)
-    config = transformers.CLIPConfig(
-        text_config={
-            **size,
-            "vocab_size": len(vocabulary),
-            "max_position_embeddings": 16,
-            "bos_token_id": 0,
-            "eos_token_id": 1,
-        },
-        vision_config={**size, "image_size": 32, "patch_size": 16},
-        projection_dim=8,
-    )
-    transformers.CLIPModel(config).save_pretrained(folder)
-    transformers.CLIPImageProcessor(
-        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
-    ).save_pretrained(folder)
-    return folder
+    numbers = {
+        "vocab_size": len(vocabulary),
+        "max_position_embeddings": 16,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+    }
+    return tiny_clip(folder, numbers, pixels=32, patch=16, width=8)
 
 
 @pytest.fixture

@@ -137,7 +137,7 @@ def test_a_stop_uploads_and_is_taken_up_at_once(place, _tiny_data):
     metrics = place.folder / "a" / "tiny" / "experts" / "00" / "metrics.jsonl"
     wait_for(lambda: len(read_lines(metrics)) > 3, first)
     first.send_signal(signal.SIGTERM)
-    _, err = first.communicate(timeout=120)
+    _, err = first.communicate(timeout=600)
     assert first.returncode == 75, err
     step = steps_uploaded(Mirror.of(place.run("seed", *LONG)), 0)
     assert step > 3

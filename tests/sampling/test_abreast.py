@@ -5,57 +5,114 @@ import pytest
 import torch
 
 from atoll import threads
+from atoll.models import conditions
 from atoll.sampling import opening
-from atoll.sampling.abreast import abreast, pays
+from atoll.sampling.abreast import LEAST, Crew, crew
 from atoll.sampling.rows import Rows, started
-from tests.serving import same, served
+from tests.serving import served
 
 
 @pytest.fixture
 def ensemble(tmp_path, monkeypatch):
+    """With products that are large enough for two cores, on a machine that grants two."""
     monkeypatch.delenv("OMP_NUM_THREADS")
-    monkeypatch.setattr(threads, "cores", lambda: 2)
-    return opening.open_run_model(served(tmp_path / "run", "class")).ensemble
+    monkeypatch.setattr(threads, "granted", lambda: 2)
+    return replace(opening.open_run_model(served(tmp_path / "run", "class")).ensemble, product=LEAST)
 
 
-def test_small_products_of_several_experts_are_asked_at_once(ensemble, monkeypatch):
-    assert pays(ensemble, 2, 4)
-    assert not pays(ensemble, 1, 4), "one expert has nobody beside it"
-    assert not pays(replace(ensemble, product=1e8), 2, 4), "cores share the products of one"
-    assert not pays(replace(ensemble, product=None), 2, 4)
-    monkeypatch.setattr(threads, "cores", lambda: 1)
-    assert not pays(ensemble, 2, 4)
+def test_each_core_has_rows_of_its_own(ensemble, monkeypatch):
+    assert crew(ensemble, 6, 64) == Crew(2, 3, 1)
+    assert crew(ensemble, 500, 64) == Crew(2, 32, 1), "no more rows at once than one alone would take"
+    monkeypatch.setattr(threads, "granted", lambda: 6)
+    assert crew(replace(ensemble, product=2.5e8), 2, 64) == Crew(2, 1, 2), (
+        "cores that are left share products"
+    )
+
+
+def test_one_alone_has_what_does_not_pay_or_does_not_go(ensemble, monkeypatch):
+    assert crew(replace(ensemble, product=LEAST / 10), 6, 64) == Crew(1, 64, 1), "too little to do"
+    assert crew(replace(ensemble, product=1e8), 3, 64) == Crew(1, 64, 2), "two rows here and one there"
+    assert crew(replace(ensemble, product=1e6), 3, 64) == Crew(2, 2, 1), "uneven, but cores cannot share"
+    assert crew(replace(ensemble, product=None), 6, 64) == Crew(1, 64)
+    monkeypatch.setattr(threads, "granted", lambda: 1)
+    assert crew(ensemble, 6, 64) == Crew(1, 64, 1)
 
 
 def test_who_has_said_how_many_threads_there_are_gets_those(ensemble, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert not pays(ensemble, 2, 4)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert crew(ensemble, 6, 64) == Crew(2, 3, 1)
+    assert crew(replace(ensemble, product=1.0), 6, 64) == Crew(1, 64, 2)
 
 
 def test_no_expert_is_asked_that_has_to_make_room(tmp_path, ensemble):
-    scarce = opening.open_run_model(served(tmp_path / "scarce", resident=1)).ensemble
-    assert not pays(scarce, 2, 4)
+    scarce = replace(opening.open_run_model(served(tmp_path / "scarce", resident=1)).ensemble, product=LEAST)
+    assert crew(scarce, 6, 64).members == 1
+    assert crew(scarce, 6, 64, several=False).members == 2, "of one expert there is room for"
 
 
 def test_two_are_asked_at_the_same_time_and_answers_come_in_order(ensemble):
     both = threading.Barrier(2)
 
     def ask(question):
-        both.wait(60)
+        both.wait(600)
         return question, torch.is_inference_mode_enabled(), torch.get_num_threads()
 
-    assert list(abreast(ask, "abcd")) == [(letter, True, 1) for letter in "abcd"]
+    assert list(Crew(2, 1, 1).ask(ask, "abcdefgh")) == [(letter, True, 1) for letter in "abcdefgh"]
 
 
-def test_samples_are_the_same_bits(ensemble, tmp_path, monkeypatch):
+def test_few_answers_are_held(ensemble):
+    asked = []
+
+    def questions():
+        for number in range(20):
+            asked.append(number)
+            yield number
+
+    answers = Crew(2, 1, 1).ask(lambda number: number, questions())
+    assert next(answers) == 0
+    assert len(asked) == 5
+    assert list(answers) == list(range(1, 20))
+
+
+@pytest.mark.parametrize("strategy", ["full", "top-1", "ancestral"])
+def test_samples_are_the_same(ensemble, tmp_path, monkeypatch, strategy):
+    sampler = replace(opening.open_run_model(served(tmp_path / "again", "class")), ensemble=ensemble)
+    results, members = [], []
+    asking = Crew.ask
+
+    def ask(self, *question):
+        members.append(self.members)
+        return asking(self, *question)
+
+    monkeypatch.setattr(Crew, "ask", ask)
+    for granted in (1, 2):
+        monkeypatch.setattr(threads, "granted", lambda granted=granted: granted)
+        results.append(sampler.sample(num=6, steps=3, strategy=strategy, guidance=1.5))
+    assert set(members) == {1, 2}
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_of_many_requests_are_the_same(ensemble, tmp_path, monkeypatch):
     sampler = opening.open_run_model(served(tmp_path / "again", "class"))
     request = sampler.request(num=6, steps=3, strategy="full", guidance=1.5)
     results = []
-    for cores in (1, 2):
-        monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)
+    for granted in (1, 2):
+        monkeypatch.setattr(threads, "granted", lambda granted=granted: granted)
         rows: Rows[str] = Rows(ensemble)
         rows.join(started(ensemble, "mine", request, "full", range(6)))
         for _ in range(3):
             rows.step()
         results.append(rows.x(range(6)))
-    assert same(*results)
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
+def test_a_flow_map_is_asked_about_its_rows_at_once(ensemble):
+    def average(x_t, t, condition, r):
+        return x_t * (t - r).view(-1, 1, 1, 1) + condition.view(-1, 1, 1, 1)
+
+    mapped = replace(ensemble, experts=[average], maps=True)
+    x_t, t, r = torch.randn(5, *ensemble.shape), torch.rand(5), torch.rand(5)
+    told = torch.arange(5)
+    expected = average(x_t, t, conditions.take(told, slice(None)), r)
+    pieces = [slice(0, 3), slice(3, 5)]
+    assert torch.equal(mapped.average(x_t, t, r, told, pieces, Crew(2, 3, 1).ask), expected)

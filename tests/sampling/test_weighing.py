@@ -3,6 +3,7 @@ from dataclasses import replace
 import torch
 
 from atoll.sampling import parts
+from atoll.sampling.abreast import Crew
 from atoll.sampling.routing import Band
 from atoll.sampling.sampler import Sampler
 from atoll.sampling.weighing import weigher
@@ -13,7 +14,7 @@ from tests.sampling.known import exact
 def weigh_of(sampler, strategy, **settings):
     asked = sampler.request(strategy=strategy, **settings)
     part = next(parts.parts(sampler.ensemble, asked, strategy))
-    return weigher(sampler.ensemble, asked, strategy, part), part
+    return weigher(sampler.ensemble, asked, strategy, part, Crew(1, asked.settings.batch)), part
 
 
 def test_a_fixed_expert_is_weighed_once():

@@ -119,7 +119,7 @@ def test_who_comes_when_all_is_full_is_told_when_to_come_back(client):
     import threading
 
     one, go = client(limits=Limits(queue=1)), threading.Event()
-    one.app.state.service.scheduler.run(lambda: go.wait(60))
+    one.app.state.service.scheduler.run(lambda: go.wait(600))
     with one.stream("POST", "/v1/samples", json={"stream": True}) as first:
         lines = first.iter_lines()
         assert next(lines) == "event: accepted"

@@ -37,7 +37,7 @@ def test_many_ask_at_once_and_each_gets_its_own(model):
 def test_the_queue_is_bounded(model):
     async def ask(scheduler):
         ended, go = threading.Event(), threading.Event()
-        scheduler.run(lambda: go.wait(60))  # the model is busy with something else
+        scheduler.run(lambda: go.wait(600))  # the model is busy with something else
         tickets = [scheduler.submit(model, model.sampler.request(num=1)) for _ in range(2)]
         with pytest.raises(Busy, match="too many") as caught:
             scheduler.submit(model, model.sampler.request(num=1))

@@ -76,7 +76,7 @@ def test_watch_a_real_training_from_its_first_step_to_its_report(browser, traini
         )
         gate.touch()
         page.wait_for_selector("a:has-text('Open the report')")
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=600)
         assert process.returncode == 0, err
         page.wait_for_function("() => document.querySelectorAll('#plot-loss canvas').length === 1")
         assert "10 / 10" in row.text_content() and "done" in row.text_content()

@@ -28,7 +28,7 @@ def started(run, *arguments):
 
 
 def ended(process):
-    process.wait(60)
+    process.wait(600)
     process.stdout.close()
     process.stderr.close()
     return process.returncode
@@ -38,9 +38,9 @@ def test_asked_stopped_killed_and_started_again(tmp_path):
     """What is under way is finished by a stop, and ends cleanly by a kill; another start serves at once."""
     run = served(tmp_path / "run", "class")
     process, address = started(run)
-    with httpx.Client(base_url=address, timeout=60) as client, ThreadPoolExecutor() as pool:
+    with httpx.Client(base_url=address, timeout=600) as client, ThreadPoolExecutor() as pool:
         before = client.post("/v1/samples", json={"seed": 5}).json()["samples"][0]["png"]
-        long = pool.submit(httpx.post, f"{address}/v1/samples", json={"num": 64, "steps": 1000}, timeout=60)
+        long = pool.submit(httpx.post, f"{address}/v1/samples", json={"num": 64, "steps": 1000}, timeout=600)
         while not client.get("/metrics").text.count('atoll_rows{model="run"} 64.0'):
             pass
         process.send_signal(signal.SIGKILL)
@@ -48,9 +48,9 @@ def test_asked_stopped_killed_and_started_again(tmp_path):
         with pytest.raises(httpx.TransportError):  # an end of the connection, and no half of an answer
             long.result()
     process, address = started(run)
-    with httpx.Client(base_url=address, timeout=60) as client, ThreadPoolExecutor() as pool:
+    with httpx.Client(base_url=address, timeout=600) as client, ThreadPoolExecutor() as pool:
         assert client.post("/v1/samples", json={"seed": 5}).json()["samples"][0]["png"] == before
-        long = pool.submit(httpx.post, f"{address}/v1/samples", json={"num": 8, "steps": 200}, timeout=60)
+        long = pool.submit(httpx.post, f"{address}/v1/samples", json={"num": 8, "steps": 200}, timeout=600)
         while not client.get("/metrics").text.count('atoll_rows{model="run"} 8.0'):
             pass
         process.send_signal(signal.SIGTERM)

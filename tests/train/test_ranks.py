@@ -6,7 +6,7 @@ import torch
 
 from atoll.errors import AtollError
 from atoll.models.checkpoint import read_tensors
-from atoll.runs import previews, read_lines
+from atoll.runs import previews, read_json, read_lines
 from atoll.train import jobs
 from atoll.train.ranks import Ranks, joined
 from tests import commands
@@ -90,6 +90,9 @@ def test_two_processes_with_half_the_batch_are_one(prepared):
                 torch.testing.assert_close(found[name], value, atol=1e-4, rtol=1e-3)
         published = read_tensors(run.expert(0).path / "weights.safetensors")
         assert all(torch.equal(value, found[f"ema/{name}"]) for name, value in published.items())
+    sums = [read_json(two["fsdp"].path / f"exchanges-{rank}.json")["sums"] for rank in range(2)]
+    groups = one.config.expert.depth + 1  # every block, and what is around them
+    assert sums == [20 * groups] * 2, "once a step, though the batch has two parts"
 
 
 @pytest.mark.slow

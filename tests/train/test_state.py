@@ -123,7 +123,7 @@ def test_a_full_disk_is_found_before_anything_is_written(tmp_path, monkeypatch):
 def test_steps_go_on_while_the_state_is_written(tmp_path, monkeypatch):
     """What is written is the state of the moment of saving, though training has gone on meanwhile."""
     state, go, write = fresh(0), threading.Event(), write_tensors
-    monkeypatch.setattr(states, "write_tensors", lambda *a: (go.wait(10), write(*a)))
+    monkeypatch.setattr(states, "write_tensors", lambda *a: (go.wait(600), write(*a)))
     writer = keeper(tmp_path, background=True)
     before = {name: value.clone() for name, value in state.tensors()}
     writer.save(state)

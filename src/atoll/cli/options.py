@@ -47,3 +47,9 @@ StartOver = Annotated[
 RunFolder = Annotated[
     Path, typer.Argument(metavar="RUN", help="The folder of a finished run, or of one expert.")
 ]
+
+Host = Annotated[str, typer.Option(help="The address to listen at; by default this machine alone.")]
+
+Port = Annotated[int, typer.Option(help="The port; 0 takes any that is free.")]
+
+Anybody = Annotated[bool, typer.Option("--open", help="Listen beyond this machine without a token.")]

@@ -27,6 +27,16 @@ def tell_stage(as_json: bool, stage: Any, lines: Sequence[str] = ()) -> None:
     tell(as_json, {"folder": str(stage.path), **stage.contents.facts()}, sentence)
 
 
+def announced(as_json: bool, address: object, doing: str) -> Callable[[str], None]:
+    """Tells where a server can be reached, as soon as it can be, to a person or to whoever reads along."""
+
+    def ready(url: str) -> None:
+        tell(as_json, {"address": url, "run": str(address)}, f"{doing} {address} at {url} (Ctrl-C stops)")
+        sys.stdout.flush()
+
+    return ready
+
+
 Report = Callable[[str, int, int], None]
 """Takes what is counted, how many are done, and of how many; 0 where nobody knows."""
 

@@ -1,13 +1,12 @@
 """`atoll serve`: a finished run over HTTP."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from atoll.cli.options import AsJson, app
-from atoll.cli.output import tell
+from atoll.cli.options import Anybody, AsJson, Host, Port, app
+from atoll.cli.output import announced
 
 
 @app.command()
@@ -16,17 +15,13 @@ def serve(
         Path,
         typer.Argument(metavar="RUN", help="A finished run, an exported one, s3://…, or hub:owner/name."),
     ],
-    host: Annotated[
-        str, typer.Option(help="The address to listen at; by default this machine alone.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 takes any that is free.")] = 8000,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
     token: Annotated[
         str | None,
         typer.Option(envvar="ATOLL_TOKEN", help="What clients must know: Authorization: Bearer TOKEN."),
     ] = None,
-    anybody: Annotated[
-        bool, typer.Option("--open", help="Listen beyond this machine without a token.")
-    ] = False,
+    anybody: Anybody = False,
     limit: Annotated[
         list[str],
         typer.Option("--limit", metavar="KEY=VALUE", help="Change a limit, as num=64; see docs/serve.md."),
@@ -44,12 +39,6 @@ def serve(
     require_libraries()
     from atoll.serve import server
 
-    def ready(url: str) -> None:
-        tell(
-            as_json, {"address": url, "run": str(run_folder)}, f"Serving {run_folder} at {url} (Ctrl-C stops)"
-        )
-        sys.stdout.flush()
-
     server.serve(
         run_folder,
         host,
@@ -57,6 +46,6 @@ def serve(
         limits(limit),
         token=token,
         anybody=anybody,
-        ready=ready,
+        ready=announced(as_json, run_folder, "Serving"),
         **config.assignments(overrides),
     )

@@ -1,13 +1,12 @@
 """`atoll watch`: a run in a browser, while it is made."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from atoll.cli.options import AsJson, app
-from atoll.cli.output import tell
+from atoll.cli.options import Anybody, AsJson, Host, Port, app
+from atoll.cli.output import announced
 
 
 @app.command()
@@ -15,19 +14,15 @@ def watch(
     run_folder: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run's folder, finished or not, or s3://….")
     ],
-    host: Annotated[
-        str, typer.Option(help="The address to listen at; by default this machine alone.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 takes any that is free.")] = 8001,
+    host: Host = "127.0.0.1",
+    port: Port = 8001,
     token: Annotated[
         str | None,
         typer.Option(
             envvar="ATOLL_TOKEN", help="What whoever looks must know: the browser asks for it as a password."
         ),
     ] = None,
-    anybody: Annotated[
-        bool, typer.Option("--open", help="Listen beyond this machine without a token.")
-    ] = False,
+    anybody: Anybody = False,
     as_json: AsJson = False,
 ) -> None:
     """Every stage and job of a run in a browser, while it is made."""
@@ -36,12 +31,6 @@ def watch(
     require_libraries()
     from atoll.serve import watching
 
-    def ready(url: str) -> None:
-        tell(
-            as_json,
-            {"address": url, "run": str(run_folder)},
-            f"Watching {run_folder} at {url} (Ctrl-C stops)",
-        )
-        sys.stdout.flush()
-
-    watching.serve_view(run_folder, host, port, token=token, anybody=anybody, ready=ready)
+    watching.serve_view(
+        run_folder, host, port, token=token, anybody=anybody, ready=announced(as_json, run_folder, "Watching")
+    )

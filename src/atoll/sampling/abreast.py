@@ -1,12 +1,17 @@
-"""Experts asked abreast: each on a core of its own, where their products are too small to be shared by cores.
+"""Rows asked abreast: each core follows some of them through a whole network, alone.
 
-Small products do not pay for a second thread, and a step that asks many experts about a few rows each is made
-of small products. But experts do not wait for each other: two of them can be asked at once.
+Cores that share every product meet at its end, many times a step: small products do not pay for that, and
+beside another program all wait for the one whose core was taken. Rows do not wait for each other, so that
+cores meet once a step, whatever the size of products.
 """
 
+import contextlib
 import functools
+import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -18,33 +23,77 @@ from atoll.sampling.roster import Roster
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
+LEAST = 1e6
+"""Multiplications of a product: below it Python, of which one thread runs at a time, takes as long."""
+UNEVEN = 1.15
+"""So much more than the mean may one core have to do before cores rather share products."""
+AHEAD = 2
+"""Questions for each member that are on their way while an answer is waited for."""
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who answers questions: so many at once, each about at most so many rows and with so many threads."""
+
+    members: int
+    rows: int
+    threads: int | None = None
+    """Of each member; None leaves them as they are."""
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Meanwhile this thread has as many threads for its own products as each of the others."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads or before)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    def ask(self, answer: Callable[[Question], Answer], questions: Iterable[Question]) -> Iterator[Answer]:
+        """Answers in the order of the questions; only a few are held at a time."""
+        if self.members == 1:
+            yield from map(answer, questions)
+            return
+        pool = _pool(self.members)
+        asked: deque[Future[Answer]] = deque()
+        for question in questions:
+            asked.append(pool.submit(self._alone, answer, question))
+            if len(asked) > AHEAD * self.members:
+                yield asked.popleft().result()
+        while asked:
+            yield asked.popleft().result()
+
+    def _alone(self, answer: Callable[[Question], Answer], question: Question) -> Answer:
+        torch.set_num_threads(self.threads or 1)
+        with torch.inference_mode():
+            return answer(question)
+
+
+def crew(ensemble: Ensemble, rows: int, most: int, *, several: bool = True) -> Crew:
+    """Who answers about so many rows, at most `most` of them at once; `several` experts may be asked.
+
+    As many as the user, a launcher or the machine grants threads, on a CPU. One alone where there is too
+    little to do, and where an expert may have to make room for another.
+    """
+    if ensemble.product is None or ensemble.device.type != "cpu":
+        return Crew(1, most)
+    granted, once = threads.granted(), min(rows, most)
+    share = math.ceil(once / granted)
+    paying = threads.useful(once * ensemble.product)
+    uneven = share * granted > UNEVEN * once and paying >= granted
+    if granted == 1 or uneven or share * ensemble.product < LEAST or (several and _scarce(ensemble)):
+        return Crew(1, most, granted if threads.chosen() else min(granted, paying))
+    members = math.ceil(once / share)
+    return Crew(members, share, min(granted // members, threads.useful(share * ensemble.product)))
+
+
+def _scarce(ensemble: Ensemble) -> bool:
+    """Whether there are experts that wait on disk."""
+    return isinstance(ensemble.experts, Roster) and ensemble.experts.room < len(ensemble.experts)
+
 
 @functools.lru_cache(maxsize=1)
-def _pool(cores: int) -> ThreadPoolExecutor:
-    """One thread for each core, for all ensembles of this process."""
-    return ThreadPoolExecutor(cores, "expert")
-
-
-def pays(ensemble: Ensemble, questions: int, rows: int) -> bool:
-    """Whether several experts are better asked at once, the largest about so many rows.
-
-    Not on a GPU, not where cores share the products of one expert or somebody has said how many threads
-    there are, and not where an expert may have to make room for another.
-    """
-    if questions < 2 or ensemble.product is None or ensemble.device.type != "cpu" or threads.chosen():
-        return False
-    experts = ensemble.experts
-    if isinstance(experts, Roster) and experts.room < len(experts):
-        return False
-    return threads.cores() > 1 and threads.useful(rows * ensemble.product) == 1
-
-
-def abreast(ask: Callable[[Question], Answer], questions: Iterable[Question]) -> Iterator[Answer]:
-    """Answers in the order of the questions, as many at once as there are cores."""
-
-    def alone(question: Question) -> Answer:
-        torch.set_num_threads(1)
-        with torch.inference_mode():
-            return ask(question)
-
-    return _pool(threads.cores()).map(alone, questions)
+def _pool(members: int) -> ThreadPoolExecutor:
+    """Threads for all ensembles of this process."""
+    return ThreadPoolExecutor(members, "expert")

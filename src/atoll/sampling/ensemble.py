@@ -1,14 +1,13 @@
 """Router and experts as one velocity: pure functions of x_t, t and what is told."""
 
-import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from atoll import threads
 from atoll.errors import ConfigError
 from atoll.flow import mixture, objectives
 from atoll.models import conditions
@@ -19,8 +18,17 @@ from atoll.sampling.roster import Experts
 
 Guidance = float | Float[Tensor, " batch"]
 """Classifier-free guidance, one for all rows or one for each; 1 is none."""
-Asking = Callable[[Callable[[Group], mixture.Answer], Iterable[Group]], Iterable[mixture.Answer]]
-"""Has questions answered, in their order: `map`, or something that asks several at once."""
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+
+class Asking(Protocol):
+    """Has questions answered, in their order: `map`, or something that asks several at once."""
+
+    def __call__(
+        self, answer: Callable[[Question], Answer], questions: Iterable[Question], /
+    ) -> Iterable[Answer]:
+        """One answer for each question."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +65,6 @@ class Ensemble:
     def device(self) -> torch.device:
         """Where the ensemble lives."""
         return self.priors.device
-
-    def threads(self, rows: int) -> contextlib.AbstractContextManager[None]:
-        """On a CPU, as many threads as pay in products of so many rows."""
-        if self.product is None or self.device.type != "cpu":
-            return contextlib.nullcontext()
-        return threads.limited(rows * self.product)
 
     def posterior(
         self, x_t: Float[Tensor, "batch *sample"], t: Float[Tensor, " batch"], condition: Condition = None
@@ -110,6 +112,23 @@ class Ensemble:
             return mixture.Answer(expert, rows, self._answer(expert, rows, x_t, t, condition, guidance))
 
         return mixture.combine(weights, ask(answer, groups(weights) if questions is None else questions))
+
+    def average(
+        self,
+        x_t: Float[Tensor, "batch *sample"],
+        t: Float[Tensor, " batch"],
+        r: Float[Tensor, " batch"],
+        condition: Condition,
+        questions: Iterable[slice],
+        ask: Asking = map,
+    ) -> Float[Tensor, "batch *sample"]:
+        """The average velocity from t down to r of a flow map, which is the only expert."""
+        expert = self.experts[0]
+
+        def answer(rows: slice) -> Tensor:
+            return expert(x_t[rows], t[rows], conditions.take(condition, rows), r[rows]).to(x_t.dtype)
+
+        return torch.cat(list(ask(answer, questions)))
 
     def _answer(
         self,

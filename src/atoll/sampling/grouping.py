@@ -38,10 +38,11 @@ def groups(weights: Float[Tensor, "batch experts"], most: int | None = None) -> 
 
 def everyone(expert: int, size: int, most: int | None = None) -> list[Group]:
     """One expert asked about all rows, at most so many at once; nothing is waited for."""
-    return [Group(expert, some) for some in _slices(size, most or size)]
+    return [Group(expert, some) for some in slices(size, most or size)]
 
 
-def _slices(size: int, most: int) -> Iterator[slice]:
+def slices(size: int, most: int) -> Iterator[slice]:
+    """So many rows, at most so many at once; all of them are one slice of everything."""
     if most >= size:
         yield slice(None)
         return

@@ -17,9 +17,9 @@ from atoll.flow import mixture, path, solver
 from atoll.models import conditions
 from atoll.models.conditions import Condition, TextCondition
 from atoll.sampling import parts, routing, strategies
-from atoll.sampling.abreast import abreast, pays
-from atoll.sampling.ensemble import Asking, Ensemble, Guidance
-from atoll.sampling.grouping import Group, everyone, groups
+from atoll.sampling.abreast import crew
+from atoll.sampling.ensemble import Ensemble, Guidance
+from atoll.sampling.grouping import Group, groups, slices
 from atoll.sampling.request import Request
 
 Owner = TypeVar("Owner", bound=Hashable)
@@ -108,13 +108,6 @@ class _Questions(NamedTuple):
 
     numbers: tuple[int, ...]
     groups: list[Group]
-    largest: int
-    """Rows of the largest question."""
-
-    @classmethod
-    def of(cls, numbers: Sequence[int], groups: list[Group], most: int) -> "_Questions":
-        sizes = [min(len(numbers), most) if isinstance(rows, slice) else len(rows) for _, rows in groups]
-        return cls(tuple(numbers), groups, max(sizes))
 
 
 class Rows(Generic[Owner]):
@@ -217,13 +210,10 @@ class Rows(Generic[Owner]):
 
     def _average(self, x_t: Tensor, t: Tensor, r: Tensor, condition: Condition) -> mixture.Combined:
         """The answer of a flow map, which is told where the step ends as well."""
-        expert = self.ensemble.experts[0]
-        with self.ensemble.threads(min(len(x_t), self.most)):
-            answers = [
-                expert(x_t[some], t[some], conditions.take(condition, some), r[some]).to(x_t.dtype)
-                for _, some in everyone(0, len(x_t), self.most)
-            ]
-        return mixture.Combined(torch.cat(answers), torch.zeros_like(t))
+        ensemble, at_once = self.ensemble, crew(self.ensemble, len(x_t), self.most, several=False)
+        with at_once.at_work():
+            velocity = ensemble.average(x_t, t, r, condition, slices(len(x_t), at_once.rows), at_once.ask)
+        return mixture.Combined(velocity, torch.zeros_like(t))
 
     def _mixed(
         self,
@@ -234,16 +224,17 @@ class Rows(Generic[Owner]):
         condition: Condition,
     ) -> mixture.Combined:
         weights = self._weights[self._where(numbers)]
+        at_once = crew(self.ensemble, len(numbers), self.most)
         if self._questions is None or self._questions.numbers != tuple(numbers):
-            self._questions = _Questions.of(numbers, groups(weights, self.most), self.most)
+            self._questions = _Questions(tuple(numbers), groups(weights, at_once.rows))
         scales = [row.guidance for row in rows]
         guidance: Guidance = 1.0
         if any(scale != 1 for scale in scales):
             guidance = torch.tensor(scales, device=self.ensemble.device)
-        known = self._questions
-        ask: Asking = abreast if pays(self.ensemble, len(known.groups), known.largest) else map
-        with self.ensemble.threads(known.largest):
-            return self.ensemble.mixed(weights, x_t, t, condition, guidance, known.groups, ask)
+        with at_once.at_work():
+            return self.ensemble.mixed(
+                weights, x_t, t, condition, guidance, self._questions.groups, at_once.ask
+            )
 
     def _weigh(
         self,
@@ -258,11 +249,16 @@ class Rows(Generic[Owner]):
         if not places:
             return
         asked = self._asked(numbers, rows, places)
-        for some in parts.batches(asked, self.most):
+        at_once = crew(self.ensemble, len(asked), self.most, several=False)
+
+        def posterior(some: Sequence[int]) -> Tensor:
             where = self._at(some)
-            with self.ensemble.threads(len(some)):
-                posterior = self.ensemble.posterior(x_t[where], t[where], conditions.take(condition, where))
-            self._posterior[self._at([numbers[place] for place in some])] = posterior
+            return self.ensemble.posterior(x_t[where], t[where], conditions.take(condition, where))
+
+        if asked:
+            with at_once.at_work():
+                posteriors = list(at_once.ask(posterior, parts.batches(asked, at_once.rows)))
+            self._posterior[self._at([numbers[place] for place in asked])] = torch.cat(posteriors)
         fresh = set(asked) | {place for place in places if rows[place].draws}
         for alike in _alike([(rows[place], numbers[place]) for place in sorted(fresh)]):
             self._weigh_alike([row for row, _ in alike], [number for _, number in alike])

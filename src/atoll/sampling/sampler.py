@@ -13,7 +13,9 @@ from atoll.config import SampleConfig
 from atoll.flow import solver
 from atoll.models.conditions import Condition, TextCondition
 from atoll.sampling import parts as parting
+from atoll.sampling.abreast import Crew, crew
 from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.grouping import slices
 from atoll.sampling.parts import Part
 from atoll.sampling.request import Request, request
 from atoll.sampling.roster import Roster
@@ -101,8 +103,11 @@ class Sampler:
             self._expect(coming)
             report = _share_of(progress, done, len(part.indices), asked)
             done += len(part.indices)
-            with self.ensemble.threads(min(len(part.indices), asked.settings.batch)):
-                made = self._follow(part, asked, strategy, report)
+            at_once = crew(
+                self.ensemble, len(part.indices), asked.settings.batch, several=part.expert is None
+            )
+            with at_once.at_work():
+                made = self._follow(part, asked, strategy, at_once, report)
             yield part.indices, replace(made, certainty=certainty)
 
     def posterior(self, x_t: Tensor, t: Tensor, condition: Condition = None) -> Tensor:
@@ -120,14 +125,14 @@ class Sampler:
             experts.expect(coming.expert)
 
     def _follow(
-        self, part: Part, asked: Request, strategy: str, report: Callable[[int], None] | None
+        self, part: Part, asked: Request, strategy: str, crew: Crew, report: Callable[[int], None] | None
     ) -> Samples:
         """Follow the velocity of one batch; each sample depends on (seed, index), not on its company."""
         settings, ensemble = asked.settings, self.ensemble
         noise = asked.noise(part.indices, ensemble.shape).to(ensemble.device)
         if ensemble.maps:
-            return self._jump(noise, part.condition, settings, report)
-        weigh = weigher(ensemble, asked, strategy, part)
+            return self._jump(noise, part.condition, settings, crew, report)
+        weigh = weigher(ensemble, asked, strategy, part, crew)
         times = solver.asked(settings.solver, settings.steps, settings.shift)
         weights, apart, clock = [], [], iter(times)
 
@@ -135,7 +140,9 @@ class Sampler:
             now = next(clock)
             guidance = settings.guidance if settings.guided[0] <= now <= settings.guided[1] else 1.0
             weighed = weigh(x_t, t, now)
-            mixed = ensemble.mixed(weighed.weights, x_t, t, part.condition, guidance, weighed.questions)
+            mixed = ensemble.mixed(
+                weighed.weights, x_t, t, part.condition, guidance, weighed.questions, crew.ask
+            )
             weights.append(weighed.weights)
             apart.append(mixed.disagreement)
             return mixed.velocity
@@ -150,14 +157,14 @@ class Sampler:
         noise: Tensor,
         condition: Condition,
         settings: SampleConfig,
+        crew: Crew,
         report: Callable[[int], None] | None,
     ) -> Samples:
         """Sample by the steps of a flow map."""
         ensemble = self.ensemble
-        expert = ensemble.experts[0]
 
         def average(x_t: Tensor, t: Tensor, r: Tensor) -> Tensor:
-            return expert(x_t, t, condition, r).to(x_t.dtype)
+            return ensemble.average(x_t, t, r, condition, slices(len(x_t), crew.rows), crew.ask)
 
         x_0 = solver.integrate(average, noise, settings.steps, solver.jump, report, settings.shift)
         times = tuple(solver.times(settings.steps, settings.shift)[:-1])

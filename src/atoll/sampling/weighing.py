@@ -12,8 +12,9 @@ from torch import Tensor
 from atoll.flow import mixture
 from atoll.models import conditions
 from atoll.sampling import routing, strategies
+from atoll.sampling.abreast import Crew
 from atoll.sampling.ensemble import Ensemble
-from atoll.sampling.grouping import Group, everyone, groups
+from atoll.sampling.grouping import Group, everyone, groups, slices
 from atoll.sampling.parts import Part
 from atoll.sampling.request import Request
 
@@ -29,11 +30,14 @@ Weigh = Callable[[Tensor, Tensor, float], Weighed]
 """Weights from x_t and t, which is told as a number as well; for one batch, from 1 to 0."""
 
 
-def weigher(ensemble: Ensemble, request: Request, strategy: str, part: Part) -> Weigh:
-    """How a batch weighs the experts: once and for all, or by the router as the strategy says."""
+def weigher(ensemble: Ensemble, request: Request, strategy: str, part: Part, crew: Crew) -> Weigh:
+    """How a batch weighs the experts: once and for all, or by the router as the strategy says.
+
+    Nobody is asked about more rows than a member of the crew takes on.
+    """
     if part.expert is not None:
-        return _fixed(ensemble, part.expert, len(part.indices), request.settings.batch)
-    return _routed(ensemble, request, strategy, part)
+        return _fixed(ensemble, part.expert, len(part.indices), crew.rows)
+    return _routed(ensemble, request, strategy, part, crew)
 
 
 def _fixed(ensemble: Ensemble, expert: int, size: int, most: int) -> Weigh:
@@ -43,16 +47,16 @@ def _fixed(ensemble: Ensemble, expert: int, size: int, most: int) -> Weigh:
     return lambda x_t, t, now: known
 
 
-def _routed(ensemble: Ensemble, request: Request, strategy: str, part: Part) -> Weigh:
+def _routed(ensemble: Ensemble, request: Request, strategy: str, part: Part, crew: Crew) -> Weigh:
     """Weights by the router; as long as it says the same, nothing is weighed or grouped again."""
     settings = request.settings
     choose, steps = strategies.by_name(strategy), itertools.count()
     posterior = routing.in_band(
-        _in_batches(ensemble, part, settings.batch), ensemble.band if settings.band else routing.Band()
+        _in_batches(ensemble, part, crew), ensemble.band if settings.band else routing.Band()
     )
     rows = torch.arange(len(part.indices), device=ensemble.device)
     drawn = strategy.startswith(("sample", "nucleus"))
-    everybody = _everybody(ensemble, request, len(rows)) if strategy == "full" else None
+    everybody = _everybody(ensemble, request, len(rows), crew.rows) if strategy == "full" else None
     last: tuple[Tensor, Weighed] | None = None
 
     def weigh(x_t: Tensor, t: Tensor, now: float) -> Weighed:
@@ -62,27 +66,26 @@ def _routed(ensemble: Ensemble, request: Request, strategy: str, part: Part) -> 
         if last is None or last[0] is not p or drawn:
             uniform = partial(_uniform, request, part.indices, purpose, ensemble.device)
             weights = choose(request.served(p), uniform)
-            last = p, Weighed(weights, groups(weights, settings.batch) if everybody is None else everybody)
+            last = p, Weighed(weights, groups(weights, crew.rows) if everybody is None else everybody)
         return last[1]
 
     return weigh
 
 
-def _everybody(ensemble: Ensemble, request: Request, size: int) -> list[Group]:
+def _everybody(ensemble: Ensemble, request: Request, size: int, most: int) -> list[Group]:
     """All who serve, asked about everything: whom to ask is known without the weights."""
     serving = request.settings.experts or range(len(ensemble.experts))
-    return [
-        group for expert in sorted(set(serving)) for group in everyone(expert, size, request.settings.batch)
-    ]
+    return [group for expert in sorted(set(serving)) for group in everyone(expert, size, most)]
 
 
-def _in_batches(ensemble: Ensemble, part: Part, most: int) -> routing.Posterior:
+def _in_batches(ensemble: Ensemble, part: Part, crew: Crew) -> routing.Posterior:
     """The posterior of some rows of a part, at most so many at once."""
 
     def posterior(x_t: Tensor, t: Tensor, rows: Tensor) -> Tensor:
-        condition_parts = [conditions.take(part.condition, some) for some in torch.split(rows, most)]
-        split = zip(torch.split(x_t, most), torch.split(t, most), condition_parts, strict=True)
-        return torch.cat([ensemble.posterior(*some) for some in split])
+        def some(where: slice) -> Tensor:
+            return ensemble.posterior(x_t[where], t[where], conditions.take(part.condition, rows[where]))
+
+        return torch.cat(list(crew.ask(some, slices(len(rows), crew.rows))))
 
     return posterior
 
