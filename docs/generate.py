@@ -27,6 +27,8 @@ def tree() -> str:
             lines.append(_line(path / "__init__.py", f"{path.name}/", 1))
             modules = sorted(module for module in path.glob("*.py") if module.stem != "__init__")
             lines += [_line(module, module.name, 2) for module in modules]
+            inner = sorted(module.parent for module in path.glob("*/__init__.py"))
+            lines += [_line(folder / "__init__.py", f"{folder.name}/", 2) for folder in inner]
     return "```\n" + "\n".join(lines) + "\n```"
 
 

@@ -1,0 +1,162 @@
+"""Randomness that is fixed after a commitment: a public beacon, or a chain of hashes for private runs.
+
+A worker commits to its states; the round that comes next says what is asked of it. Neither worker nor
+coordinator may be able to choose it, and anybody must be able to check it afterwards.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Protocol
+
+from pydantic import Field, ValidationError
+
+from atoll.config import Section
+from atoll.errors import AtollError
+
+Hex = str
+HEX = r"^[0-9a-f]{64}$"
+
+
+class BeaconError(AtollError):
+    """A beacon has no such round yet, or what it says is not what it should say."""
+
+
+class Draw(Section):
+    """The value of one round and what shows that it is the right one; kept in the log."""
+
+    round: int = Field(ge=1)
+    value: Hex = Field(pattern=HEX)
+    proof: str = Field("", max_length=1024, pattern=r"^[0-9a-f]*$")
+    """drand's signature of the round; of a chain of hashes the value is its own proof."""
+
+    @property
+    def bytes(self) -> bytes:
+        """The value as randomness."""
+        return bytes.fromhex(self.value)
+
+
+class BeaconSettings(Section):
+    """Which beacon a run uses; part of the manifest."""
+
+    url: str | None = None
+    """Where a drand network answers; without one, the coordinator's own chain of hashes."""
+    anchor: Hex = Field("0" * 64, pattern=HEX)
+    """The end of the chain, published before its first round; or the hash that names a drand network."""
+    genesis: float = 0.0
+    """Seconds since 1970 of round 1."""
+    period: float = Field(3.0, gt=0)
+    """Seconds from round to round."""
+    rounds: int = Field(2**20, ge=1)
+    """How many rounds an own chain has."""
+
+    def round_after(self, moment: float) -> int:
+        """The first round whose value nobody knew at this time."""
+        return max(1, math.floor((moment - self.genesis) / self.period) + 2)
+
+    def time_of(self, number: int) -> float:
+        """When a round's value comes out."""
+        return self.genesis + (number - 1) * self.period
+
+
+class Beacon(Protocol):
+    """Values by rounds."""
+
+    settings: BeaconSettings
+
+    def draw(self, number: int) -> Draw:
+        """The value of a round; a BeaconError while it has none."""
+
+
+def _hashed(value: bytes, times: int = 1) -> bytes:
+    for _ in range(times):
+        value = hashlib.sha256(value).digest()
+    return value
+
+
+class ChainBeacon:
+    """A private run's own: each value is the preimage of the one before, the first of the published anchor.
+
+    Whoever holds the secret knows all rounds, but after the manifest nobody can change one.
+    """
+
+    KEPT = 1024
+    """Rounds from one remembered value to the next."""
+
+    def __init__(self, secret: bytes, settings: BeaconSettings, now: Callable[[], float]) -> None:
+        self.settings, self._now = settings, now
+        values, remaining = [secret], settings.rounds
+        while remaining:
+            count = min(self.KEPT, remaining)
+            values.append(_hashed(values[-1], count))
+            remaining -= count
+        self._values = values
+        if values[-1].hex() != settings.anchor:
+            raise BeaconError("the secret is not that of the published beacon; restore the coordinator's key")
+
+    @classmethod
+    def publish(
+        cls, secret: bytes, genesis: float, period: float = 3.0, rounds: int = 2**20
+    ) -> BeaconSettings:
+        """What the manifest says of a chain that begins with this secret."""
+        anchor = _hashed(secret, rounds).hex()
+        return BeaconSettings(anchor=anchor, genesis=genesis, period=period, rounds=rounds)
+
+    def draw(self, number: int) -> Draw:
+        """The value of a round whose time has come."""
+        if not 1 <= number <= self.settings.rounds:
+            raise BeaconError(f"the beacon has rounds 1 to {self.settings.rounds}; {number} is none of them")
+        if self._now() < self.settings.time_of(number):
+            raise BeaconError(f"round {number} is not out yet")
+        times = self.settings.rounds - number
+        kept = times // self.KEPT
+        return Draw(round=number, value=_hashed(self._values[kept], times - kept * self.KEPT).hex())
+
+
+class DrandBeacon:
+    """A drand network's, over HTTP; `get` fetches a URL's body.
+
+    Holds it to its own arithmetic, that the randomness is the hash of the signature; the signature itself
+    (BLS12-381) is kept for whoever has a library to check it.
+    """
+
+    def __init__(self, settings: BeaconSettings, get: Callable[[str], bytes]) -> None:
+        if settings.url is None:
+            raise BeaconError("a drand beacon needs the address of its network")
+        self.settings, self._get = settings, get
+
+    def draw(self, number: int) -> Draw:
+        """Ask for a round."""
+        try:
+            body = self._get(f"{self.settings.url}/{self.settings.anchor}/public/{number}")
+            answer = json.loads(body)
+            draw = Draw(round=answer["round"], value=answer["randomness"], proof=answer["signature"])
+        except (OSError, ValueError, TypeError, KeyError, ValidationError) as error:
+            raise BeaconError(
+                f"the beacon gave no round {number} ({error}); it is asked again later"
+            ) from None
+        check(self.settings, draw, number)
+        return draw
+
+
+def check(settings: BeaconSettings, draw: Draw, number: int) -> None:
+    """Whether a recorded value is that of the round; a BeaconError says why not."""
+    if draw.round != number:
+        raise BeaconError(f"round {draw.round} was recorded in the place of round {number}")
+    if settings.url is not None:
+        if hashlib.sha256(bytes.fromhex(draw.proof)).hexdigest() != draw.value:
+            raise BeaconError(f"the value of round {number} is not the hash of its signature")
+    elif number > settings.rounds or _anchor_of(draw.value, number) != settings.anchor:
+        raise BeaconError(f"the value of round {number} does not lead to the beacon's published anchor")
+
+
+@lru_cache(maxsize=1024)
+def _anchor_of(value: Hex, number: int) -> Hex:
+    return _hashed(bytes.fromhex(value), number).hex()
+
+
+def seed_of(draw: Draw, recipe: str) -> int:
+    """The seed of a run whose recipe (by digest) was published before this round: nobody has chosen it."""
+    return int.from_bytes(hashlib.sha256(draw.bytes + recipe.encode()).digest()[:4], "big") % 2**31

@@ -1,0 +1,129 @@
+"""Two states as an update, and two updates beside each other: relative difference and cosine.
+
+Updates, never weights: twenty steps move weights by less than a hundredth, so that unchanged ones are
+"within 1 %" of the right ones. Every part of a state is compared, since averaged weights are what samples
+and moments are what later steps follow.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from atoll.net.verification.comparison import UNLIKE, Comparison, Difference
+
+Tensors = Mapping[str, Tensor]
+SKETCH = 256
+"""Numbers of a sketch: cosines are off by about a sixteenth."""
+KINDS = ("model", "ema", "exp_avg", "exp_avg_sq", "momentum_buffer")
+"""Parts of a state that move by small steps; everything else in it is a count, and equal or not."""
+
+
+def kind_of(name: str) -> str | None:
+    """Of which part of a state a tensor is; None for counts."""
+    parts = name.split("/")
+    kind = parts[1] if parts[0] == "optimiser" and len(parts) > 2 else parts[0]
+    return kind if kind in KINDS else None
+
+
+class _Sums:
+    """Inner products of updates, tensor by tensor: all that is needed, in double precision."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, tuple[float, float, float, int]] = {}
+
+    def add(self, name: str, ours: Tensor, theirs: Tensor) -> None:
+        a, b = ours.double().flatten(), theirs.double().flatten()
+        self.rows[name] = (float(a @ a), float(b @ b), float((a - b).square().sum()), a.numel())
+
+    def difference(self) -> Difference:
+        own, reference, apart, count = (sum(values) for values in zip(*self.rows.values(), strict=True))
+        worst, tensor = max(
+            (_ratio(row[2], max(row[1], reference * row[3] / count)), name) for name, row in self.rows.items()
+        )
+        return Difference(
+            relative=_ratio(apart, reference),
+            cosine=_cosine(own, reference, apart),
+            worst=worst,
+            tensor=tensor,
+        )
+
+
+def _ratio(apart: float, reference: float) -> float:
+    """Of norms, from their squares; bounded, so that it can be written down."""
+    if apart == 0:
+        return 0.0
+    value = math.sqrt(apart / reference) if reference > 0 else math.inf
+    return min(value, UNLIKE) if math.isfinite(apart) else UNLIKE
+
+
+def _cosine(own: float, reference: float, apart: float) -> float:
+    if apart == 0:
+        return 1.0
+    norms = math.sqrt(own) * math.sqrt(reference)
+    inner = (own + reference - apart) / 2
+    return inner / norms if norms > 0 and math.isfinite(inner) else 0.0
+
+
+def compare(before: Tensors, after: Tensors, reference: Tensors) -> Comparison:
+    """The update from `before` to `after` beside that to `reference`, which was replayed.
+
+    A state before the first step has no moments: they were zero.
+    """
+    if after.keys() != reference.keys():
+        return Comparison(equal=False, counts=False, kinds={"model": Difference(relative=UNLIKE, cosine=0.0)})
+    sums: dict[str, _Sums] = {}
+    counts = True
+    for name, value in reference.items():
+        kind, start = kind_of(name), before.get(name)
+        if kind is None or after[name].shape != value.shape:
+            counts &= after[name].shape == value.shape and torch.equal(after[name], value)
+            continue
+        origin = torch.zeros((), dtype=torch.float64) if start is None else start.double()
+        sums.setdefault(kind, _Sums()).add(name, after[name].double() - origin, value.double() - origin)
+    rows = sums["model"].rows if "model" in sums else {}
+    return Comparison(
+        equal=all(torch.equal(after[name], value) for name, value in reference.items()),
+        counts=counts,
+        kinds={kind: one.difference() for kind, one in sums.items()},
+        tensors={
+            name: (_ratio(row[2], row[1]), _cosine(row[0], row[1], row[2])) for name, row in rows.items()
+        },
+    )
+
+
+def sketch(before: Tensors, after: Tensors, seed: int = 0) -> list[float]:
+    """A count sketch of the update of the weights: inner products of updates are those of their sketches.
+
+    Linear, and the same for all who have the seed.
+    """
+    total = torch.zeros(SKETCH, dtype=torch.float64)
+    for number, update in enumerate(_moved(before, after)):
+        source = torch.Generator().manual_seed((seed * 1_000_003 + number) % 2**63)
+        bucket = torch.randint(SKETCH, (update.numel(),), generator=source)
+        sign = torch.randint(2, (update.numel(),), generator=source) * 2 - 1
+        total.index_add_(0, bucket, update * sign)
+    return [round(value, 12) for value in total.tolist()]
+
+
+def _moved(before: Tensors, after: Tensors) -> Iterable[Tensor]:
+    for name in sorted(before.keys() & after.keys()):
+        if kind_of(name) == "model":
+            yield (after[name].double() - before[name].double()).flatten()
+
+
+def is_finite(tensors: Tensors) -> bool:
+    """Whether every number of a state is one."""
+    return all(bool(value.isfinite().all()) for value in tensors.values() if value.is_floating_point())
+
+
+def norm(before: Tensors, after: Tensors) -> float:
+    """The length of the update of the weights."""
+    return math.sqrt(sum(float(update @ update) for update in _moved(before, after)))
+
+
+def changed(before: Tensors, after: Tensors) -> float:
+    """The share of weights that differ at all."""
+    pairs = [(int((update != 0).sum()), update.numel()) for update in _moved(before, after)]
+    return sum(moved for moved, _ in pairs) / max(1, sum(count for _, count in pairs))
