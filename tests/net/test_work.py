@@ -5,10 +5,13 @@ import signal
 import time
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from atoll import config
 from atoll.net import units, work
 from atoll.net.protocol import Numerics, Unit
+from atoll.net.verification import asking
+from atoll.net.verification.comparison import Report
 from atoll.runs import Run, file_digest, read_json, stamped, write_json
 from tests import commands
 from tests.net.doing import PINNED, RUN, Network
@@ -66,6 +69,37 @@ def test_a_process_does_one_unit_and_says_what_it_made(network, tmp_path):
     again = start(network, unit, place)  # it was done: nothing is done twice
     assert again.wait(timeout=300) == 0, again.communicate()
     assert read_json(place / work.MADE) == made
+
+
+def test_an_audit_takes_the_steps_once_more_and_makes_a_report_alone(network, tmp_path):
+    """From step 0 and from step 2, of what is true and of what is not."""
+    unit = expert(network, last=4, every=2)
+    true = tmp_path / "worker"
+    process = start(network, unit, true)
+    assert process.wait(timeout=300) == 0, process.communicate()
+    state = next((true / "run").rglob("state/step-00000004.safetensors"))
+    file = units.described(state, true / "run")
+    network.keep(true / "run", [file])
+    audit = asking.audit_unit(unit, 1, {4: (file,)})  # of step 2 nothing was uploaded: all is replayed
+    assert (audit.first, audit.last) == (0, 4)
+    process = start(network, audit, tmp_path / "auditor")
+    assert process.wait(timeout=300) == 0, process.communicate()
+    made = read_json(tmp_path / "auditor" / work.MADE)
+    assert [one["path"] for one in made["outputs"]] == [asking.REPORT]
+    assert made["removed"] == []
+    report = Report.model_validate_json((tmp_path / "auditor" / "run" / asking.REPORT).read_bytes())
+    assert report.comparison.equal
+    assert report.replayed == file.sha256
+    tensors = load_file(state)
+    save_file({name: value * 1.01 for name, value in tensors.items()}, state)
+    spoilt = units.described(state, true / "run")
+    network.keep(true / "run", [spoilt])
+    process = start(network, asking.audit_unit(unit, 1, {4: (spoilt,)}), tmp_path / "second")
+    assert process.wait(timeout=300) == 0, process.communicate()
+    report = Report.model_validate_json((tmp_path / "second" / "run" / asking.REPORT).read_bytes())
+    assert not report.comparison.equal
+    assert not report.comparison.counts
+    assert report.committed == spoilt.sha256
 
 
 def test_stopped_it_has_saved_and_another_machine_goes_on_from_its_state(network, tmp_path):

@@ -4,6 +4,7 @@
 beside UNIT.json as they come. Exit code 0: done; 75: asked to stop and saved; 1: failed, in one line.
 """
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from atoll.net import units
 from atoll.net.protocol import File, Numerics, Unit, parse
 from atoll.net.publishing import located
 from atoll.net.units import Cut, Share, cut_file, described, folder_of, marker, parse_shares
+from atoll.net.verification import asking
 from atoll.runs import DONE, Run, Stage, file_digest, graph, read_json, write_json
 from atoll.runs.graph import Node, resolve
 from atoll.storage.progress import LATEST, STATE, step_here
@@ -33,13 +35,14 @@ def work(unit: Unit, run: Run, chain: Path) -> None:
     WAYS[unit.role](node, unit, chain)
 
 
-def _train(node: Node, unit: Unit, chain: Path) -> None:
+def _train(node: Node, unit: Unit, chain: Path, noted: Callable[[int], None] = lambda step: None) -> None:
     """A segment of a training; the one that ends with the training finishes the stage as well."""
     links = read_chain(chain)
 
     def saved(step: int, sha256: str) -> None:
         links[step] = sha256
         write_json(chain, {str(number): link for number, link in sorted(links.items())})
+        noted(step)
 
     _go_on_from_newest(node.stage)
     if step_here(node.stage) >= 0:
@@ -51,6 +54,20 @@ def _train(node: Node, unit: Unit, chain: Path) -> None:
         except Interrupted:
             if step_here(node.stage) < unit.last:
                 raise
+
+
+def _audit(node: Node, unit: Unit, chain: Path) -> None:
+    """The steps of another's interval once more, and a report of them beside what it committed to."""
+    copies = {unit.first: asking.BEFORE, unit.last: asking.REPLAYED}
+
+    def noted(step: int) -> None:
+        if step in copies:
+            target = node.run.path / copies[step]
+            target.parent.mkdir(exist_ok=True)
+            shutil.copyfile(node.stage.path / STATE / asking.state_name(step), target)
+
+    _train(node, unit, chain, noted)
+    resolve("atoll.net.verification.replay:report")(node.run.path, unit)
 
 
 def _go_on_from_newest(stage: Stage) -> None:
@@ -99,7 +116,7 @@ def _whole(node: Node, unit: Unit, chain: Path) -> None:
 
 WAYS: dict[str, Callable[[Node, Unit, Path], None]] = {
     "train": _train,
-    "audit": _train,
+    "audit": _audit,
     "cut": _cut,
     "encode": _share,
     "draw": _whole,
@@ -126,6 +143,9 @@ def links_of(unit: Unit, chain: Links) -> tuple[str, ...]:
 
 def made_files(unit: Unit, run: Run) -> tuple[tuple[File, ...], tuple[str, ...]]:
     """What a unit has changed in a folder: files that are new or changed, and names that are gone."""
+    if unit.role == "audit":  # what it trained is nobody's; the report is what was asked for
+        report = described(run.path / asking.REPORT, run.path)
+        return (() if report is None else (report,)), ()
     node = graph.node(run, unit.stage)
     before = {file.path: file for file in unit.inputs}
     after = {

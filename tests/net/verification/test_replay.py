@@ -9,7 +9,7 @@ from atoll.errors import CorruptError
 from atoll.models.checkpoint import read_tensors, write_tensors
 from atoll.net.protocol import Unit
 from atoll.net.verification import replay
-from atoll.net.verification.asking import COMMITTED, REPORT, state_name
+from atoll.net.verification.asking import BEFORE, COMMITTED, REPLAYED, REPORT, state_name
 from atoll.net.verification.comparison import Report
 from atoll.net.verification.spoil import spoilt
 from atoll.runs import file_digest
@@ -27,13 +27,19 @@ def trained(prepared):
     return run
 
 
+def laid(run):
+    """What an audit of steps 3 to 6 leaves behind."""
+    (run.path / "audit").mkdir()
+    for name, step in ((BEFORE, 3), (REPLAYED, 6), (COMMITTED, 6)):
+        shutil.copy(state(run, step), run.path / name)
+
+
 def state(run, step):
     return run.expert(0).path / "state" / state_name(step)
 
 
 def test_a_true_interval_is_reported_as_equal(trained):
-    (trained.path / "audit").mkdir()
-    shutil.copy(state(trained, 6), trained.path / COMMITTED)
+    laid(trained)
     path = replay.report(trained.path, UNIT)
     report = Report.model_validate_json(path.read_bytes())
     assert path == trained.path / REPORT
@@ -42,7 +48,7 @@ def test_a_true_interval_is_reported_as_equal(trained):
 
 
 def test_a_spoilt_interval_is_seen(trained):
-    (trained.path / "audit").mkdir()
+    laid(trained)
     before, after = read_tensors(state(trained, 3)), read_tensors(state(trained, 6))
     write_tensors(trained.path / COMMITTED, spoilt(before, after, 1))
     report = Report.model_validate_json(replay.report(trained.path, UNIT).read_bytes())
@@ -52,8 +58,10 @@ def test_a_spoilt_interval_is_seen(trained):
 
 
 def test_a_state_that_is_not_there_is_named(trained):
-    with pytest.raises(CorruptError, match="step-00000004"):
-        replay.report(trained.path, UNIT.model_copy(update={"first": 4}))
+    laid(trained)
+    (trained.path / BEFORE).unlink()
+    with pytest.raises(CorruptError, match="left no before.safetensors"):
+        replay.report(trained.path, UNIT)
 
 
 def test_steps_taken_from_a_state_are_those_of_the_training(trained):

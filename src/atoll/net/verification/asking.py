@@ -7,6 +7,8 @@ from atoll.net.protocol import File, Unit
 
 COMMITTED = "audit/committed.safetensors"
 """Where the state lies that the worker committed to, beside the run in which the auditor trains."""
+BEFORE, REPLAYED = "audit/before.safetensors", "audit/replayed.safetensors"
+"""Where the auditor keeps the state that the interval began with, and the one that it came to."""
 REPORT = "audit/report.json"
 STATE = "/state/"
 

@@ -11,35 +11,28 @@ from atoll.errors import CorruptError
 from atoll.models.checkpoint import read_tensors
 from atoll.net.protocol import Unit
 from atoll.net.verification import updates
-from atoll.net.verification.asking import COMMITTED, REPORT, state_name
+from atoll.net.verification.asking import BEFORE, COMMITTED, REPLAYED, REPORT
 from atoll.net.verification.comparison import Report
 from atoll.runs import file_digest, write_json
 from atoll.train import loop
 
 
 def report(folder: Path, unit: Unit) -> Path:
-    """Compare what an audit unit came to in a run's folder with what was committed to; the report's file.
+    """Compare what an audit came to in a run's folder with what was committed to; the report's file.
 
-    Called after the unit's steps were taken as those of any other unit. A training that began with this
-    interval has no state before it on disk: then the one that it saved before its first step is.
+    Called after the unit's steps were taken as those of any other unit, with copies of the states at its
+    first and its last step.
     """
-    states = {path.name: path for path in folder.rglob("state/step-*.safetensors")}
-    try:
-        before, replayed = states[state_name(unit.first)], states[state_name(unit.last)]
-    except KeyError as error:
-        raise CorruptError(f"{unit.name} left no {error.args[0]}; audit it again") from None
-    committed = folder / COMMITTED
+    before, replayed, committed = (folder / name for name in (BEFORE, REPLAYED, COMMITTED))
+    missing = [path.name for path in (before, replayed, committed) if not path.is_file()]
+    if missing:
+        raise CorruptError(f"{unit.name} left no {missing[0]}; audit it again")
     comparison = updates.compare(read_tensors(before), read_tensors(committed), read_tensors(replayed))
-    same = file_digest(replayed) == file_digest(committed)
-    result = Report(
-        replayed=file_digest(replayed),
-        committed=file_digest(committed),
-        comparison=comparison.model_copy(update={"equal": same}),
-    )
-    path = folder / REPORT
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, result.model_dump(mode="json"))
-    return path
+    digests = {"replayed": file_digest(replayed), "committed": file_digest(committed)}
+    same = digests["replayed"] == digests["committed"]
+    result = Report(**digests, comparison=comparison.model_copy(update={"equal": same}))
+    write_json(folder / REPORT, result.model_dump(mode="json"))
+    return folder / REPORT
 
 
 def taken(
