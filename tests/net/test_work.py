@@ -79,6 +79,7 @@ def test_an_audit_takes_the_steps_once_more_and_makes_a_report_alone(network, tm
     assert process.wait(timeout=300) == 0, process.communicate()
     state = next((true / "run").rglob("state/step-00000004.safetensors"))
     file = units.described(state, true / "run")
+    assert file is not None
     network.keep(true / "run", [file])
     audit = asking.audit_unit(unit, 1, {4: (file,)})  # of step 2 nothing was uploaded: all is replayed
     assert (audit.first, audit.last) == (0, 4)
@@ -93,6 +94,7 @@ def test_an_audit_takes_the_steps_once_more_and_makes_a_report_alone(network, tm
     tensors = load_file(state)
     save_file({name: value * 1.01 for name, value in tensors.items()}, state)
     spoilt = units.described(state, true / "run")
+    assert spoilt is not None
     network.keep(true / "run", [spoilt])
     process = start(network, asking.audit_unit(unit, 1, {4: (spoilt,)}), tmp_path / "second")
     assert process.wait(timeout=300) == 0, process.communicate()
