@@ -42,8 +42,9 @@ MAY_IMPORT = {
     "publish": {"config", "devices", "runs", "models", "data", "sampling", "errors"},
     "plan": {"config", "devices", "models", "runs", "threads", "errors"},
     "pages": {"config", "runs", "data", "sampling", "evaluate", "plan", "doctor"},
-    # Of `launch` only how far jobs are, of `storage` only what is read: the live view looks at runs.
-    "serve": {"config", "launch", "runs", "sampling", "storage", "errors"},
+    # Of `launch` only how far jobs are, of `storage` only what is read: the live view looks at runs. Of
+    # `evaluate` what `atoll credit --picture` does with a picture.
+    "serve": {"config", "evaluate", "launch", "runs", "sampling", "storage", "errors"},
     "storage": {"config", "runs", "errors"},
     "launch": {"config", "runs", "storage", "plan", "exits", "threads", "errors"},
     "net": {

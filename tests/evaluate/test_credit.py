@@ -2,8 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from atoll.evaluate import credit, held_out, neighbours
 from atoll.models import costs
@@ -63,6 +65,26 @@ def test_samples_are_traced_one_by_one(finished):
         assert one["sentence"] == SENTENCE
 
 
+def test_the_runs_own_samples_are_traced_without_being_told_who_made_them(finished):
+    run = finished.changed([*QUICK, "credit.traced=2"])
+    assert credit.own(run) == [], "there are none yet"
+    sample.sample(run, run.samples.path, own=True, num=3)
+    own = credit.value(run)["samples"]
+    record = read_stamped(run.samples.path / "samples.json")
+    assert [one["made_by"] for one in own] == record["experts"][:2]
+    x_0 = torch.from_numpy(np.load(run.samples.path / "samples.npy")[:2].copy())
+    assert [one["posterior"] for one in own] == [one["posterior"] for one in credit.trace(run, x_0)]
+    assert credit.own(run.changed(["credit.traced=0"])) == []
+
+
+def test_after_values_a_picture_says_how_its_price_is_shared(finished, record, tmp_path):
+    Image.new("L", (28, 28), 40).save(tmp_path / "bare.png")
+    traced = credit.trace_file(finished.changed(QUICK), tmp_path / "bare.png")
+    audited = [max(0.0, part["audited"]["value"]) for part in record["parts"]]
+    assert sum(traced["royalties"]) == pytest.approx(1.0 if any(audited) else 0.0)
+    assert all(share == 0 for share, value in zip(traced["royalties"], audited, strict=True) if not value)
+
+
 def test_a_picture_is_traced_beside_what_it_says_of_itself(finished, tmp_path):
     run, out = finished.changed(QUICK), tmp_path / "out"
     sample.sample(finished, out, own=True, num=1)
@@ -80,7 +102,7 @@ def test_where_the_data_are_not_at_hand_the_rest_is_told(finished, tmp_path, mon
     monkeypatch.setattr(neighbours, "nearest", lambda *asked: None)
     traced = credit.trace(finished.changed(QUICK), torch.zeros(1, 1, 28, 28))[0]
     assert traced["nearest"] is None
-    assert "expert 1" in credit.table({**traced, "claims": {}})
+    assert "expert 1" in credit.table({**traced, "claims": {}, "royalties": None})
 
 
 def test_progress_is_told(finished):

@@ -8,9 +8,9 @@ from atoll import config
 from atoll.credit import payment, signature
 from atoll.credit.payment import Account
 from atoll.errors import CorruptError
-from atoll.evaluate import settlement
+from atoll.evaluate import evaluation, settlement
 from atoll.evaluate.intervals import NORMAL
-from atoll.runs import CREDIT, Run, read_json, write_json
+from atoll.runs import CREDIT, Run, read_json, stamped, write_json
 from tests.credit.test_signature import pem
 
 
@@ -85,3 +85,18 @@ def test_who_harms_is_paid_for_being_there_alone(tmp_path):
     document = read_json(path)["document"]
     assert document["pay"]["expert 1"] == pytest.approx(50 * payment.FLAT / 2)
     assert document["accounts"]["expert 1"]["strikes"] == 1
+
+
+def test_a_picture_pays_by_its_shares_scaled_by_audited_values(tmp_path):
+    run = run_of(tmp_path)
+    parts = [
+        {"audited": {"value": value}, "routed": {"value": usual}}
+        for value, usual in ((3.0, 0.5), (1.0, 0.25), (-1.0, 0.25))
+    ]
+    assert settlement.royalties(run, [[1.0, 0.0, 0.0]]) is None, "nothing was valued"
+    write_json(run.path / CREDIT, stamped({"networks": evaluation.networks(run), "parts": parts}))
+    # Mean weights 0.5, 0.25, 0.25: 0.5 * 3 / 0.5 and 0.25 * 1 / 0.25; who harms has nothing.
+    paid = settlement.royalties(run, [[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
+    assert paid == pytest.approx([0.75, 0.25, 0.0])
+    write_json(run.path / CREDIT, stamped({"networks": "others", "parts": parts}))
+    assert settlement.royalties(run, [[1.0, 0.0, 0.0]]) is None, "other networks were valued"

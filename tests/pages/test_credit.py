@@ -7,6 +7,7 @@ from atoll.evaluate import neighbours
 from atoll.pages import credit, report
 from atoll.runs import CREDIT, read_stamped, write_json
 from atoll.sampling import gallery, sample
+from atoll.sampling.makers import SENTENCE
 from tests.browser import chromium, look, needs_browser
 from tests.evaluate.test_credit import QUICK
 
@@ -74,6 +75,19 @@ def test_the_report_has_values_of_these_networks_alone(valued, tmp_path):
     write_json(run.path / CREDIT, {**read_stamped(run.path / CREDIT), "networks": "others"})
     page = report.write_report(run, tmp_path / "s").read_text(encoding="utf-8")
     assert "What each expert is worth" not in page
+
+
+def test_the_runs_own_samples_are_shown_with_who_made_them_and_who_would(finished):
+    run = finished.changed(QUICK)
+    sample.sample(run, run.samples.path, own=True, num=3)
+    record = room.value(run)
+    for path in (credit.write_credit(run, record), report.write_report(run, run.samples.path)):
+        page = path.read_text(encoding="utf-8")
+        assert "Whose samples" in page
+        assert SENTENCE in page
+        for one in record["samples"]:
+            assert f"made by expert {one['made_by']}" in page
+            assert one["nearest"][one["expert"]][0]["id"][:12] in page
 
 
 @needs_browser

@@ -55,7 +55,14 @@ def test_progress_is_told_to_the_end():
     makers.makers(
         ensemble_of(DATA), torch.zeros(3, 6), levels=4, batch=2, progress=lambda *count: told.append(count)
     )
-    assert told == [(8, 12), (12, 12)]
+    # Twelve rows, two at a time, each asked of four experts.
+    assert told == [(answers, 48) for answers in range(2, 49, 2)]
+
+
+def test_each_expert_is_asked_once_about_many_levels():
+    """Experts that must be loaded are loaded once for a batch of levels, not for each of them."""
+    look = makers.looking(ensemble_of(DATA), torch.zeros(1, 6), levels=16, batch=128)
+    assert list(look) == [(16, 64), (32, 64), (48, 64), (64, 64)]
 
 
 def test_it_says_what_it_does_not_show():

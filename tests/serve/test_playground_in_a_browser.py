@@ -114,6 +114,23 @@ def test_switch_an_expert_off_with_the_keyboard(browser, site):
         assert "experts" not in page.url
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_ask_who_would_make_it(browser, site, width):
+    with visiting(browser, f"{site}/?class=boot&seed=1&count=4", width) as visit:
+        page = visit.page
+        made(page)
+        page.get_by_role("button", name="Trace it").click()
+        page.wait_for_selector("#traced tbody tr")
+        rows = page.locator("#traced tbody tr").all_text_contents()
+        numbers = [float(re.match(r"expert \d([\d.]+) %", text)[1]) for text in rows]
+        assert len(numbers) == 2 and sum(numbers) == pytest.approx(100, abs=0.2)
+        assert "not whose work is in it" in page.locator("#traced").text_content()
+        check(visit)
+        keep(visit, f"traced-{width}")
+        page.locator(".picture").nth(2).click()
+        assert page.locator("#traced").is_hidden(), "it was said of another sample"
+
+
 def test_compare_strategies_and_models_from_the_same_noise(browser, site):
     with visiting(browser, f"{site}/?class=boot&seed=1") as visit:
         page = visit.page

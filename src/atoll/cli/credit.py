@@ -28,6 +28,7 @@ def credit(
     from atoll.evaluate import credit as room
     from atoll.evaluate import settlement, values
     from atoll.pages import credit as page
+    from atoll.pages import report
     from atoll.sampling.opening import open_run
 
     run = open_run(run_folder, samples=True).changed(overrides)
@@ -39,6 +40,7 @@ def credit(
             return
         record = room.value(run, progress)
     paths = [page.write_credit(run, record)]
+    report.write_again(run)
     paths += [settlement.settle(run, record, key)] if key is not None else []
     facts = {**record, "page": str(paths[0]), **({"payments": str(paths[1])} if key is not None else {})}
     tell(as_json, facts, "\n".join([values.table(record), *(f"Wrote {path}" for path in paths)]))

@@ -22,6 +22,12 @@ def serve(
         typer.Option(envvar="ATOLL_TOKEN", help="What clients must know: Authorization: Bearer TOKEN."),
     ] = None,
     anybody: Anybody = False,
+    show_data: Annotated[
+        bool,
+        typer.Option(
+            "--show-data", help="Also show the training samples nearest to one, not their ids alone."
+        ),
+    ] = False,
     limit: Annotated[
         list[str],
         typer.Option("--limit", metavar="KEY=VALUE", help="Change a limit, as num=64; see docs/serve.md."),
@@ -46,6 +52,7 @@ def serve(
         limits(limit),
         token=token,
         anybody=anybody,
+        show_data=show_data,
         ready=announced(as_json, run_folder, "Serving"),
         **config.assignments(overrides),
     )

@@ -27,5 +27,7 @@ class CreditConfig(Section):
     """Noise levels at which a finished sample is looked at, to tell how likely it is under each expert."""
     nearest: int = Field(3, ge=0)
     """Nearest training samples of each part that are named for a sample."""
+    traced: int = Field(8, ge=0)
+    """Samples of the run itself that are traced to parts, for its page and report."""
     batch: Annotated[int, OPERATIONAL] = Field(128, ge=1)
     """Samples per forward pass."""

@@ -1,17 +1,19 @@
 """Who made it and what it is worth: the parts of a finished run valued, and samples traced to them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from atoll.evaluate import evaluation, given, ground, held_out, neighbours, values, worth
+from atoll.evaluate import evaluation, given, ground, held_out, neighbours, settlement, values, worth
 from atoll.evaluate.held_out import Held
 from atoll.models import checkpoint, costs
-from atoll.runs import CREDIT, Run, Stage, digest, stamped, write_json
-from atoll.sampling import makers
+from atoll.runs import CREDIT, Run, Stage, digest, read_stamped, stamped, write_json
+from atoll.sampling import makers, writer
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.opening import open_run_model
 
@@ -41,6 +43,7 @@ def value(run: Run, progress: Report | None = None) -> dict[str, Any]:
         "networks": evaluation.networks(run),
         "cost": cost(run, ensemble, base.network),
         **values.record(run, played),
+        "samples": own(run, progress),
     }
     write_json(run.path / CREDIT, stamped(record))
     return record
@@ -79,8 +82,13 @@ def _forward(stage: Stage) -> float:
     )
 
 
-def trace(run: Run, x_0: Tensor, progress: Report | None = None) -> list[dict[str, Any]]:
-    """Of each sample: how likely it is under each part, whom the router would ask, its nearest by part."""
+def trace(
+    run: Run, x_0: Tensor, progress: Report | None = None, labels: Sequence[int] = ()
+) -> list[dict[str, Any]]:
+    """Of each sample: how likely it is under each part, whom the router would ask, its nearest by part.
+
+    With `labels` experts are told the class of each.
+    """
     config = run.config.credit
     made = makers.makers(
         _ensemble(run),
@@ -88,6 +96,7 @@ def trace(run: Run, x_0: Tensor, progress: Report | None = None) -> list[dict[st
         levels=config.levels,
         batch=config.batch,
         seed=held_out.seed_of(run),
+        condition=torch.tensor(labels) if labels else None,
         progress=None if progress is None else partial(progress, "noise levels"),
     )
     near = neighbours.nearest(run, x_0, config.nearest)
@@ -101,21 +110,46 @@ def trace(run: Run, x_0: Tensor, progress: Report | None = None) -> list[dict[st
     ]
 
 
+def own(run: Run, progress: Report | None = None) -> list[dict[str, Any]]:
+    """The run's first samples traced, beside who made them; their likelihood is not told that."""
+    folder, most = run.samples.path, run.config.credit.traced
+    if not most or not (folder / writer.RECORD).is_file() or not (folder / writer.ARRAY).is_file():
+        return []
+    record = read_stamped(folder / writer.RECORD)
+    stored = np.load(folder / writer.ARRAY, mmap_mode="r", allow_pickle=False)[:most]
+    labels = [run.partition.contents.class_names.index(name) for name in record.get("class", [])[:most]]
+    traced = trace(run, torch.from_numpy(stored.astype(np.float32)), progress, labels)
+    kept = ("expert", "posterior", "bits_per_value_worse", "nearest")
+    return [
+        {
+            "index": record["indices"][row],
+            "made_by": record["experts"][row],
+            "shares": record["shares"][row],
+            **{key: one[key] for key in kept},
+        }
+        for row, one in enumerate(traced)
+    ]
+
+
 def trace_file(run: Run, path: Path, progress: Report | None = None) -> dict[str, Any]:
     """A picture or array from a file traced to parts, beside what it says of itself."""
     x_0 = given.read(run, path)
-    return {"file": path.name, "claims": given.claims(path), **trace(run, x_0, progress)[0]}
+    traced = trace(run, x_0, progress)[0]
+    price = settlement.royalties(run, traced["weights"])
+    return {"file": path.name, "claims": given.claims(path), "royalties": price, **traced}
 
 
 def table(traced: dict[str, Any]) -> str:
     """A traced sample for a person."""
-    lines = [f"{'part':>12}{'likelihood':>12}{'bits worse':>12}{'routed':>12}  nearest training sample"]
+    titles = ("part", "likelihood", "bits worse", "routed", "royalty")
+    lines = ["".join(f"{title:>12}" for title in titles) + "  nearest training sample"]
     for k, probability in enumerate(traced["posterior"]):
         routed = sum(at[k] for at in traced["weights"]) / len(traced["weights"])
         cells = (
             f"{100 * probability:.1f} %",
             f"{traced['bits_per_value_worse'][k]:.4f}",
             f"{100 * routed:.1f} %",
+            f"{100 * traced['royalties'][k]:.1f} %" if traced["royalties"] else "–",
         )
         near = traced["nearest"][k] if traced["nearest"] else []
         name = f"{near[0]['id'][:12]} at {near[0]['distance']:.3f}" if near else ""

@@ -41,8 +41,7 @@ def nearest(run: Run, x_0: Tensor, count: int) -> list[list[list[Neighbour]]] | 
     None where the data are not at hand, or were not clustered by features. Nearest in features is not where
     a sample comes from: see the sentence of `makers`.
     """
-    rule = _rule(run)
-    if not count or rule is None or not run.data.here:
+    if not count or not run.data.here or (rule := _rule(run)) is None:
         return None
     parts, clusters = Parts(run.data), run.config.partition.clusters
     rows = torch.from_numpy(rule.points(_features(run, x_0)))

@@ -1,6 +1,6 @@
 """What an epoch pays the parts of a run, as a signed file that goes on from the one before."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,9 @@ from typing import Any
 from atoll.credit import payment, signature
 from atoll.credit.payment import Account
 from atoll.errors import CorruptError
+from atoll.evaluate import evaluation
 from atoll.evaluate.intervals import NORMAL
-from atoll.runs import CREDIT, Run, read_json, write_json
+from atoll.runs import CREDIT, Run, read_json, read_stamped, write_json
 
 
 def settle(run: Run, record: Mapping[str, Any], key: Path) -> Path:
@@ -33,6 +34,21 @@ def settle(run: Run, record: Mapping[str, Any], key: Path) -> Path:
     path = epoch_file(folder, epoch)
     write_json(path, signature.signed(document, key))
     return path
+
+
+def royalties(run: Run, weights: Sequence[Sequence[float]]) -> list[float] | None:
+    """How the price of one picture is shared, summing to one: by display shares, scaled by audited values.
+
+    `weights` are the router's, (times, parts), of that picture; a part's usual share is its mean over
+    held-out samples. None where these networks were not valued yet.
+    """
+    path = run.path / CREDIT
+    record = read_stamped(path) if path.is_file() else {}
+    if record.get("networks") != evaluation.networks(run):
+        return None
+    display = [sum(at[k] for at in weights) / len(weights) for k in range(len(weights[0]))]
+    audited, usual = ([part[name]["value"] for part in record["parts"]] for name in ("audited", "routed"))
+    return payment.royalties(1.0, display, audited, usual)
 
 
 def epoch_file(folder: Path, epoch: int) -> Path:

@@ -1,17 +1,15 @@
 """What parts are worth and who made a sample, as pages that need nothing but a browser."""
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from atoll.evaluate import given, neighbours
-from atoll.pages import pictures
+from atoll.evaluate import given
+from atoll.pages import traces
 from atoll.pages.drawing import drawn
 from atoll.pages.report import colour, template
 from atoll.runs import CREDIT, Run, replacing
-from atoll.sampling import gallery
-from atoll.sampling.opening import contents_of
+from atoll.sampling.makers import SENTENCE
 
 USES = (
     "A value says how much better the ensemble predicts these held-out samples with a part than with the "
@@ -37,6 +35,9 @@ def write_credit(run: Run, record: Mapping[str, Any]) -> Path:
         plots=[drawn(lambda axes: _values(axes, parts)), drawn(lambda axes: _by_time(axes, record["times"]))],
         groups=[(title, rows) for title, rows in groups if rows],
         redundancy=_scaled(record["redundancy"]),
+        own=traces.own(run, record),
+        colours=[part["colour"] for part in parts],
+        sentence=SENTENCE,
         uses=USES,
     )
     return _written(path, page)
@@ -71,14 +72,15 @@ def write_traced(run: Run, picture: Path, traced: Mapping[str, Any]) -> Path:
     page = template("traced.html.j2").render(
         name=run.config.name,
         traced=traced,
-        picture=_pixels(run, given.read(run, picture)),
+        picture=traces.shown(run, given.read(run, picture)),
         parts=[
             {
                 "index": k,
                 "colour": colour(k),
                 "probability": probability,
                 "bits": traced["bits_per_value_worse"][k],
-                "nearest": _pictures(run, traced, k),
+                "nearest": traces.nearest(run, traced["nearest"][k] if traced["nearest"] else []),
+                "royalty": traced["royalties"][k] if traced["royalties"] else None,
             }
             for k, probability in enumerate(traced["posterior"])
         ],
@@ -91,22 +93,6 @@ def _routed(axes: Any, times: Sequence[float], weights: Sequence[Sequence[float]
     for k in range(len(weights[0])):
         axes.plot(times, [at[k] for at in weights], color=colour(k), lw=1.4)
     axes.set(xlabel="t", ylabel="p(expert | noised picture)", ylim=(0, 1.02), xlim=(0, 1))
-
-
-def _pictures(run: Run, traced: Mapping[str, Any], part: int) -> list[dict[str, Any]]:
-    """The nearest training samples of a part: their ids, and themselves where the data are at hand."""
-    near = traced["nearest"][part] if traced["nearest"] else []
-    known = neighbours.by_id(run, [one["id"] for one in near])
-    return [
-        {**one, "picture": _pixels(run, known[one["id"]]) if one["id"] in known else None} for one in near
-    ]
-
-
-def _pixels(run: Run, x_0: Any) -> str:
-    """A sample as a data address of a picture."""
-    encoded = io.BytesIO()
-    gallery.picture(gallery.to_pixels(x_0, contents_of(run))[0]).save(encoded, format="PNG")
-    return pictures.address(encoded.getvalue())
 
 
 def _written(path: Path, page: str) -> Path:

@@ -11,12 +11,13 @@ from atoll.config import RunConfig
 from atoll.data.summary import sentences
 from atoll.evaluate import routing
 from atoll.evaluate.evaluation import networks
-from atoll.pages import growing, held_out, measured
+from atoll.pages import growing, held_out, measured, traces
 from atoll.pages.drawing import drawn
 from atoll.pages.pictures import embedded
 from atoll.runs import CREDIT, RECIPE, Run, Stage, read_lines, read_stamped, replacing
 from atoll.runs.evaluations import read_evaluation
 from atoll.runs.records import DataContents, PartitionContents
+from atoll.sampling.makers import SENTENCE
 from atoll.sampling.opening import open_run_model
 from atoll.sampling.provenance import PALETTE
 
@@ -54,7 +55,10 @@ def write_report(run: Run, samples: Path) -> Path:
         experts=[
             _expert(run, index) | {"share": shares[index], "made": made[index]} for index in range(clusters)
         ],
-        worth=_worth(run),
+        worth=(credited := _credited(run)).get("parts", []),
+        own=traces.own(run, credited),
+        colours=[colour(index) for index in range(clusters)],
+        sentence=SENTENCE,
         curves=_loss_curves(run),
         held_out=held_out.table(run),
         growing=growing.rows(run),
@@ -87,11 +91,11 @@ def _expert(run: Run, index: int) -> dict[str, Any]:
     }
 
 
-def _worth(run: Run) -> list[dict[str, Any]]:
-    """The parts' values, if `atoll credit` valued these networks."""
+def _credited(run: Run) -> dict[str, Any]:
+    """What `atoll credit` said of the parts, if it valued these networks."""
     path = run.path / CREDIT
     record = read_stamped(path) if path.is_file() else {}
-    return list(record["parts"]) if record.get("networks") == networks(run) else []
+    return record if record.get("networks") == networks(run) else {}
 
 
 def template(name: str) -> jinja2.Template:

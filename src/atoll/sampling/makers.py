@@ -1,6 +1,6 @@
 """Which parts made a finished sample: how likely it is under each, and whom the router would ask."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,10 @@ def _rounded(values: Tensor) -> list[float]:
     return [round(value, 6) for value in values.tolist()]
 
 
-@torch.inference_mode()
+Look = Generator[tuple[int, int], None, Makers]
+"""Tells after each question how many answers there are, and of how many; ends with what they say."""
+
+
 def makers(
     ensemble: Ensemble,
     x_0: Tensor,
@@ -63,44 +66,65 @@ def makers(
 
     At guidance 1. Each sample's noises depend on (seed, its number) alone.
     """
-    uniform = torch.rand(levels, generator=draws.generator(seed, "levels"))
-    t = likelihood.times(levels, uniform)
-    asked = ensemble.told(condition, len(x_0))
-    nll, weights = [], []
-    for start in range(0, len(x_0), max(1, batch)):
-        some = range(start, min(start + batch, len(x_0)))
-        errors, routed = _errors(ensemble, x_0, some, t, seed, asked)
-        if progress is not None:
-            progress(levels * some.stop, levels * len(x_0))
-        nll.append(likelihood.negative_log_likelihood(errors, t))
-        weights.append(routed)
-    total = torch.cat(nll)
-    posterior = likelihood.posterior(total, ensemble.priors.cpu())
-    return Makers(posterior, likelihood.bits_per_value(total, x_0[0].numel()), t, torch.cat(weights, 1))
+    look = looking(ensemble, x_0, levels=levels, batch=batch, seed=seed, condition=condition)
+    while True:
+        count, made = advanced(look)
+        if made is not None:
+            return made
+        if progress is not None and count is not None:
+            progress(*count)
 
 
-def _errors(
-    ensemble: Ensemble, x_0: Tensor, some: range, t: Tensor, seed: int, asked: Condition
-) -> tuple[Tensor, Tensor]:
-    """Squared errors (levels, num, experts) of some samples, and the router's weights there."""
-    device, count = ensemble.device, len(ensemble.experts)
-    rows = torch.tensor(list(some), device=device)
-    data, condition = x_0[some.start : some.stop].to(device), conditions.take(asked, rows)
-    errors, weights = [], []
-    for level, now in enumerate(t.tolist()):
-        noise = _noise(seed, level, some, data.shape[1:]).to(device)
-        times = torch.full((len(data),), now, device=device)
-        x_t, target = path.point(data, noise, times), path.velocity(data, noise)
-        apart = [ensemble.experts[k](x_t, times, condition).float() - target for k in range(count)]
-        errors.append(torch.stack([one.square().flatten(1).sum(1) for one in apart], 1).cpu())
-        weights.append(_weights(ensemble, x_t, times, condition).cpu())
-    return torch.stack(errors), torch.stack(weights)
+def advanced(look: Look) -> tuple[tuple[int, int] | None, Makers | None]:
+    """One question more: how far it is, or what all of them say."""
+    try:
+        return next(look), None
+    except StopIteration as end:
+        return None, end.value
 
 
-def _noise(seed: int, level: int, rows: range, shape: Sequence[int]) -> Tensor:
-    """The noise of samples at one level, each its own."""
-    each = [draws.generator(seed, f"makers/{level}", row) for row in rows]
-    return torch.stack([torch.randn(*shape, generator=source) for source in each])
+@torch.inference_mode()
+def looking(
+    ensemble: Ensemble, x_0: Tensor, *, levels: int, batch: int, seed: int = 0, condition: Condition = None
+) -> Look:
+    """The same, one question at a time, so that others get their turn between two of them.
+
+    Levels of all samples are asked about together, `batch` rows at once, and each expert once about them.
+    """
+    t = likelihood.times(levels, torch.rand(levels, generator=draws.generator(seed, "levels")))
+    asked, count = ensemble.told(condition, len(x_0)), len(ensemble.experts)
+    pairs = [(level, row) for row in range(len(x_0)) for level in range(levels)]
+    errors, weights = torch.empty(len(pairs), count), torch.empty(len(pairs), count)
+    for start in range(0, len(pairs), max(1, batch)):
+        some = pairs[start : start + max(1, batch)]
+        own = slice(start, start + len(some))
+        x_t, times, target, own_condition = _noised(ensemble, x_0, some, t, seed, asked)
+        weights[own] = _weights(ensemble, x_t, times, own_condition).cpu()
+        for k in range(count):
+            apart = ensemble.experts[k](x_t, times, own_condition).float() - target
+            errors[own, k] = apart.square().flatten(1).sum(1).cpu()
+            yield count * start + (k + 1) * len(some), count * len(pairs)
+    errors, weights = (rows.view(len(x_0), levels, count).transpose(0, 1) for rows in (errors, weights))
+    nll = likelihood.negative_log_likelihood(errors, t)
+    posterior = likelihood.posterior(nll, ensemble.priors.cpu())
+    return Makers(posterior, likelihood.bits_per_value(nll, x_0[0].numel()), t, weights)
+
+
+def _noised(
+    ensemble: Ensemble, x_0: Tensor, pairs: Sequence[tuple[int, int]], t: Tensor, seed: int, asked: Condition
+) -> tuple[Tensor, Tensor, Tensor, Condition]:
+    """Samples at levels: the noisy ones, their times, what experts should say, and what they are told."""
+    device = ensemble.device
+    level, row = (torch.tensor(numbers) for numbers in zip(*pairs, strict=True))
+    data, times = x_0[row].to(device), t[level].to(device)
+    noise = torch.stack([_noise(seed, *pair, x_0.shape[1:]) for pair in pairs]).to(device)
+    condition = conditions.take(asked, row.to(device))
+    return path.point(data, noise, times), times, path.velocity(data, noise), condition
+
+
+def _noise(seed: int, level: int, row: int, shape: Sequence[int]) -> Tensor:
+    """The noise of one sample at one level, its own."""
+    return torch.randn(*shape, generator=draws.generator(seed, f"makers/{level}", row))
 
 
 def _weights(ensemble: Ensemble, x_t: Tensor, t: Tensor, condition: Condition) -> Tensor:

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 import atoll
 from atoll.errors import AtollError
-from atoll.serve import api, health, images, metrics
+from atoll.serve import api, health, images, metrics, tracing
 from atoll.serve.access import Door, problem
 from atoll.serve.again import Again
 from atoll.serve.batching import Scheduler
@@ -28,12 +28,25 @@ def create_app(
     token: str | None = None,
     hosts: Collection[str] | None = None,
     pages: Sequence[APIRouter] = (),
+    show_data: bool = False,
 ) -> FastAPI:
-    """An application that serves these models; `pages` are routers for people, at `/`."""
+    """An application that serves these models; `pages` are routers for people, at `/`.
+
+    With `show_data` whoever asks who made a sample also sees the training samples that are nearest to it.
+    """
     limits = limits or Limits()
     scheduler = Scheduler(models, limits)
     registry = metrics.registered(scheduler)
-    service = Service(models, scheduler, limits, token, Kept(limits.kept), Again(limits.kept), registry)
+    service = Service(
+        models,
+        scheduler,
+        limits,
+        token,
+        Kept(limits.kept),
+        Again(limits.kept),
+        registry,
+        show_data=show_data,
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -50,7 +63,7 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service = service
-    for router in (health.router, metrics.router, api.router, images.router, *pages):
+    for router in (health.router, metrics.router, api.router, images.router, tracing.router, *pages):
         app.include_router(router)
     answered = metrics.Requests(registry)
     app.add_middleware(Door, token=token, body=limits.body, hosts=hosts, answered=answered)

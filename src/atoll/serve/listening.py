@@ -12,6 +12,9 @@ from atoll.errors import ConfigError
 LOCAL = ("localhost", "127.0.0.1", "::1")
 """Names of this machine, by which a server without a token is asked."""
 
+KEEP_ALIVE = 75
+"""Seconds for which a connection may be idle. Clients keep theirs for less: who closes first does not ask."""
+
 
 def is_local(host: str) -> bool:
     """Whether only this machine can reach a server at this address."""
@@ -52,6 +55,7 @@ class Server(uvicorn.Server):
                 log_level="warning",
                 access_log=False,
                 server_header=False,
+                timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=int(grace) + 5,
             )
         )

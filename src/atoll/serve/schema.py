@@ -152,6 +152,50 @@ class ImagesAnswer(BaseModel):
     data: list[ImageData]
 
 
+class MakersRequest(Asked):
+    """A sample, whoever made it: a picture or its numbers."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"png": "iVBORw0KGgo…"}, {"values": [[0.5, 0.25]], "label": "walk"}]}
+    )
+    model: Name | None = Field(None, description="One of /v1/models; by default the first.")
+    png: Annotated[str, Field(max_length=2**24)] | None = Field(
+        None, description="A picture, base64, as /v1/samples gives it."
+    )
+    values: list[Any] | None = Field(
+        None, max_length=MANY, description="Instead: (channels, *grid) in the unit of the data."
+    )
+    label: ClassNumber | Words | None = Field(None, description="What experts were told, if they were.")
+    prompt: Words | None = None
+
+
+class Nearest(BaseModel):
+    """A training sample near to one that was given."""
+
+    id: str
+    distance: float
+    """In the features by which the data were clustered."""
+    png: str | None = None
+    """Itself, base64; only where the server was told to show its data."""
+
+
+class MakersAnswer(BaseModel):
+    """Which parts would make a sample; what that does and does not show is in the sentence."""
+
+    model: str
+    expert: int
+    posterior: list[float]
+    """The probability of each part, by the likelihood of the sample."""
+    bits_per_value_worse: list[float]
+    """How much worse each part explains it than the best one."""
+    times: list[float]
+    weights: list[list[float]]
+    """(time, expert): whom the router would ask about the sample at this much noise."""
+    nearest: list[list[Nearest]] | None
+    """Of each part its nearest training samples; null where the data are not at hand."""
+    sentence: str
+
+
 class ModelCard(BaseModel):
     """One model, as OpenAI lists them, with what its samples are."""
 

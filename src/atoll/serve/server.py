@@ -26,6 +26,7 @@ def serve(
     *,
     token: str | None = None,
     anybody: bool = False,
+    show_data: bool = False,
     ready: Callable[[str], None] = lambda url: None,
     **settings: Any,
 ) -> None:
@@ -33,7 +34,8 @@ def serve(
     listening.check_door(host, token, anybody)
     sys.setswitchinterval(SWITCH)
     hosts = listening.hosts_of(host, token, anybody)
-    app = create_app(open_models(address, **settings), limits, token=token, hosts=hosts, pages=PAGES)
+    models = open_models(address, **settings)
+    app = create_app(models, limits, token=token, hosts=hosts, pages=PAGES, show_data=show_data)
     app.state.view = View.of(address)
     Server(app, host, port, limits, ready).run()
 

@@ -34,6 +34,24 @@ class Refused(AtollError):  # noqa: N818 - it may be the server's fault
         self.status, self.headers = status, dict(headers or {})
 
 
+class OneAtATime:
+    """A door for one, that counts who waits before it."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> None:
+        self.waiting += 1
+        try:
+            await self._lock.acquire()
+        finally:
+            self.waiting -= 1
+
+    async def __aexit__(self, *error: object) -> None:
+        self._lock.release()
+
+
 @dataclass(frozen=True)
 class Service:
     """One server's inside; routes find it as `request.app.state.service`."""
@@ -47,6 +65,10 @@ class Service:
     again: Again = field(default_factory=lambda: Again(2**20))
     """Answers that are asked for again by key."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    tracing: OneAtATime = field(default_factory=OneAtATime)
+    """Samples whose makers are asked for are looked into one after the other."""
+    show_data: bool = False
+    """Whether those who ask may see training samples, and not their ids alone."""
 
     def model(self, name: str | None) -> Model:
         """The model of this name; the first, where none is named."""

@@ -61,6 +61,13 @@ const Ask = (() => {
     return answer.blob();
   }
 
+  // Which experts would make a finished sample.
+  async function makers(request) {
+    const answer = await fetch("/v1/makers", { method: "POST", headers: headers(), body: JSON.stringify(request) });
+    if (!answer.ok) throw await refusal(answer);
+    return answer.json();
+  }
+
   const enter = (token) => sessionStorage.setItem(KEY, token);
-  return { samples, sound, enter, Refused };
+  return { samples, sound, makers, enter, Refused };
 })();

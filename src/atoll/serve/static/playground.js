@@ -91,6 +91,7 @@
     for (const each of cards) each.root.classList.toggle("chosen", each === one && cards.length > 1);
     const gone = new Set(one.request.experts ? [...Array(first.experts).keys()].filter((index) => !one.request.experts.includes(index)) : []);
     Who.show(one.answer, one.picked, gone, toggle);
+    Trace.offer(one.answer, one.picked, one.request, complain);
   }
 
   const attempt = async (work) => {
