@@ -201,8 +201,11 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A Ray cluster of one machine, for all tests of a file; its workers have the first one's environment."""
+def ray(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[None]:
+    """A Ray cluster of one machine, for all tests of a file; its workers have the first one's environment.
+
+    It believes in as many GPUs as the file says.
+    """
     from atoll.launch import on_ray
 
     library = on_ray.library()
@@ -210,7 +213,8 @@ def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATOLL_SCRATCH", str(tmp_path_factory.mktemp("scratch")))
         patch.setenv("OMP_NUM_THREADS", "1")
-        library.init(address="local", num_cpus=2, num_gpus=0, log_to_driver=False, **memory)
+        gpus = getattr(request.module, "RAY_GPUS", 0)
+        library.init(address="local", num_cpus=2, num_gpus=gpus, log_to_driver=False, **memory)
         yield
         library.shutdown()
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,14 @@ from atoll.launch.engine import Place
 from atoll.launch.job import JobStatus
 from atoll.runs import graph
 
-LAUNCH = {
+LAUNCH: dict[str, dict[str, Any]] = {
     "local": {},
     "slurm": {"slurm": {"cluster": "local"}, "retries": 2},
     "ray": {"gpus": 0, "retries": 2},
 }
+
+RAY_GPUS = 2
+"""None of them exists: what matters is which processes are started for them."""
 
 
 @pytest.fixture(
@@ -39,8 +43,9 @@ def made(play, name):
     """Give a run for this engine, and the engine."""
     with contextlib.ExitStack() as stack:
 
-        def make(**told):
-            run = play(launch=LAUNCH[name], **told)
+        def make(gpus=None, **told):
+            launch = LAUNCH[name] if gpus is None else {**LAUNCH[name], "gpus": gpus}
+            run = play(launch=launch, **told)
             place = Place(run.path, run.config.launch, run)
             return run, stack.enter_context(engines.opened(name, place))
 
@@ -108,6 +113,21 @@ def test_a_stop_is_passed_on_and_waited_for(made, name):
             job._process.wait()
     else:
         assert all(path.is_file() for path in saved)
+
+
+def test_a_job_of_two_gpus_is_two_ranks_that_save_and_stop_as_one(made, name, monkeypatch):
+    """The first time one of them has saved and stopped, and that is what the job's end says."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    run, engine = made(gpus=2, ranked="save")
+    jobs = driver.jobs_of([graph.node(run, "ranked")])
+    if name == "local":
+        with pytest.raises(Interrupted, match="ranked stopped and saved"):
+            driver.run_jobs(jobs, engine, quiet)
+    driver.run_jobs(jobs, engine, quiet)
+    assert run.stage("ranked").done
+    assert (run.stage("ranked").path / "gpus").read_text() == "0,1"
+    sizes = {path.parent.name: path.read_text() for path in run.path.glob("ranks/*/size")}
+    assert sizes == {"0": "2", "1": "2"}
 
 
 def test_what_is_done_is_not_started(made):

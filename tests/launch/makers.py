@@ -76,6 +76,14 @@ def here(run: Run) -> Stage:
     return play(run, "here")
 
 
+def ranked(run: Run) -> Stage:
+    """Several ranks leave word that they were there; the first one does what the recipe says."""
+    place = run.path / "ranks" / os.environ.get("RANK", "none")
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "size").write_text(os.environ.get("WORLD_SIZE", ""))
+    return play(run, "ranked") if place.name in ("0", "none") else _stage(run, "ranked")
+
+
 PLAY = (
     Kind("one", "one", made_from, "tests.launch.makers:one", alone=True),
     Kind("two", "two", made_from, "tests.launch.makers:two", alone=True),
@@ -95,5 +103,13 @@ PLAY = (
         reads=lambda config, index: ["last"],
         again=True,
     ),
+    Kind(
+        "ranked",
+        "ranked",
+        made_from,
+        "tests.launch.makers:ranked",
+        training=lambda config, index: config.expert,
+        wanted=lambda config: any(text.startswith("ranked=") for text in config.sample.prompts),
+    ),
 )
-"""Two jobs, one that waits for both, and something that is made by the driver."""
+"""Two jobs, one that waits for both, something that is made by the driver; a training if one is asked for."""

@@ -1,13 +1,15 @@
 """Several processes of one job: two on the CPU, where two GPUs are only said to be there."""
 
+import os
 import signal
 
 import pytest
 
 from atoll.errors import AtollError, Interrupted
-from atoll.launch import ranks
+from atoll.launch import leased, process, ranks
 from atoll.launch.job import JobSpec
 from atoll.runs import Run, graph, read_json, read_lines
+from atoll.storage.mirror import Mirror
 from tests import commands
 from tests.machines import wait_for
 
@@ -38,6 +40,8 @@ def test_as_many_as_there_are_gpus_and_were_asked_for(prepared, monkeypatch):
         ([-15, 1], 1),
         ([75, -9], -9),
         ([-15, 0], -15),
+        ([75, -15], 75),
+        ([-15, -15], -15),
     ],
 )
 def test_one_exit_code_for_all(codes, code):
@@ -61,11 +65,32 @@ def test_a_rank_that_fails_ends_the_others(play, capfd):
     assert "there is no stage 'moon'" in capfd.readouterr().err
 
 
+def test_a_stop_while_ranks_are_starting_is_a_stop(play, monkeypatch):
+    """Before it can hear a request to stop, a process is ended by it."""
+    run = play(one="wait")
+    start = process.start
+
+    def deaf(spec, **options):
+        started = start(spec, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return started
+
+    monkeypatch.setattr(process, "start", deaf)
+    assert ranks.run(JobSpec.of("one", run.config, run.path), 2) == 75
+
+
 @pytest.mark.slow
-def test_a_job_of_two_ranks_is_the_job_of_one_and_is_stopped_as_one(prepared, tiny, monkeypatch):
-    """Stopped by a signal it ends with 75, all ranks at the same step; run again it ends as if alone."""
+def test_a_job_of_two_ranks_is_the_job_of_one_and_is_stopped_as_one(prepared, tiny, monkeypatch, tmp_path):
+    """Stopped by a signal it ends with 75, all ranks at the same step; run again it ends as if alone.
+
+    With a store, of which the ranks know nothing.
+    """
+    (tmp_path / "store").mkdir()
     settings = ["expert.steps=30", "expert.log_every=1", "expert.precision=float32", "launch.gpus=2"]
-    run, alone = prepared(*settings), prepared(*settings, name="alone")
+    alone = prepared(*settings, name="alone")
+    settings += [f"launch.store={tmp_path / 'store'}"]
+    run = prepared(*settings)
+    leased.look(run)
     sets = [part for text in settings for part in ("--set", text)]
     command = ["expert", "0", tiny, *sets]
     environment = {"CUDA_VISIBLE_DEVICES": "0,1", "ATOLL_RUNS": str(run.path.parent)}
@@ -80,5 +105,6 @@ def test_a_job_of_two_ranks_is_the_job_of_one_and_is_stopped_as_one(prepared, ti
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     graph.node(alone, "expert 0").make()
     assert Run.open(run.path).expert(0).contents.steps == 30
+    assert Mirror.of(run).is_done(run.expert(0)), "handed in"
     last = [read_lines(one.expert(0).path / "metrics.jsonl")[-1]["loss"] for one in (run, alone)]
     assert last[0] == pytest.approx(last[1], rel=1e-3)

@@ -11,7 +11,7 @@ from typing import Any
 
 from atoll import threads
 from atoll.errors import EXIT_RUN_AGAIN, ConfigError
-from atoll.launch import process
+from atoll.launch import machine, process
 from atoll.launch.engine import Place
 from atoll.launch.job import Job, JobSpec, JobStatus
 from atoll.runs import read_json, write_json
@@ -136,7 +136,13 @@ def open_executor(place: Place) -> Any:
     folder.mkdir(parents=True, exist_ok=True)
     if cluster == "local":
         executor: Any = submitit.LocalExecutor(folder, max_num_timeout=launch.retries)
-        executor.update_parameters(timeout_min=launch.minutes, signal_delay_s=launch.grace)
+        there = [int(name) for name in machine.visible_gpus() if name.isdecimal()]
+        executor.update_parameters(
+            timeout_min=launch.minutes,
+            signal_delay_s=launch.grace,
+            gpus_per_node=min(math.ceil(launch.gpus), len(there)),
+            visible_gpus=there,
+        )
         return executor
     try:
         executor = submitit.SlurmExecutor(folder, max_num_timeout=launch.retries)

@@ -46,7 +46,9 @@ def run(spec: JobSpec, size: int) -> int:
             running.append(process.start(spec, log=None, variables=own))
         if signalled():
             stop()
-        return _wait(running)
+        code = _wait(running)
+        # Those that were still starting could not say that they stop.
+        return EXIT_RUN_AGAIN if signalled() and code == -signal.SIGTERM else code
 
 
 def _wait(running: "list[subprocess.Popen[bytes]]") -> int:
@@ -73,9 +75,12 @@ def _wait(running: "list[subprocess.Popen[bytes]]") -> int:
 
 def _code(codes: list[int]) -> int:
     """One exit code for all: what went wrong first and for good, else that they have saved."""
-    wrong = [code for code in codes if code not in (0, EXIT_RUN_AGAIN)]
-    own = [code for code in wrong if code != -signal.SIGTERM]  # those were ended by us
-    return (own or wrong or [max(codes)])[0]
+    wrong = [code for code in codes if code not in (0, EXIT_RUN_AGAIN, -signal.SIGTERM)]
+    if wrong:
+        return wrong[0]
+    if EXIT_RUN_AGAIN in codes:  # the others were ended by us, if not by themselves
+        return EXIT_RUN_AGAIN
+    return min(codes)
 
 
 def check(code: int) -> None:
