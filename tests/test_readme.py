@@ -51,6 +51,31 @@ def test_links_lead_somewhere(page):
     assert [name for name in targets if "://" not in name and not (page.parent / name).exists()] == []
 
 
+def named_tests(line: str) -> list[tuple[str, str]]:
+    """File and function of every test that a line names; `::name` alone is of the file before it."""
+    named, last = [], ""
+    for file, function in re.findall(r"`((?:[\w/]*/)?test_\w+\.py)?(?:::(\w+))?`", line):
+        last = file or last
+        if file or function:
+            named.append((last, function))
+    return named
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_a_page_names_is_there(page):
+    texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    missing = [
+        (file, function)
+        for line in page.read_text(encoding="utf-8").splitlines()
+        for file, function in named_tests(line)
+        if not any(
+            str(path).endswith(f"/{file}") and (not function or f"def {function}(" in text)
+            for path, text in texts.items()
+        )
+    ]
+    assert missing == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_make_target_exists(page):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -291,6 +291,7 @@ def test_experts_go_on_from_a_common_start(done, tmp_path, monkeypatch):
     (tmp_path / "study.toml").write_text(STUDY)
     monkeypatch.setenv("ATOLL_RUNS", str(done.shop.root.parent))
     said = ["budget.samples=[300]", "budget.start=[0.4]", "axes.seed=[0]", "name=begun", "evaluate.routing=0"]
+    said += ['evaluate.features=["pixels"]']
     shop = Workshop(design.load(tmp_path / "study.toml", said))
     cells = shop.cells()
     first, *others = room.trainings(shop, cells)
