@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atoll.sampling.grouping import Group, everyone, groups
+from atoll.sampling.grouping import Group, bundles, everyone, groups, rows_of
 
 
 @given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 5), st.integers(1, 6))
@@ -21,3 +21,19 @@ def test_every_weight_is_asked_for_once_and_nothing_else(seed, rows, experts, mo
 def test_an_expert_of_all_rows_is_asked_about_the_batch_as_it_is():
     assert groups(torch.tensor([[0.0, 1.0], [0.0, 1.0]])) == [Group(1, slice(None))]
     assert everyone(3, 5, 2) == [Group(3, slice(0, 2)), Group(3, slice(2, 4)), Group(3, slice(4, 5))]
+
+
+def test_questions_to_adapters_of_one_base_go_together_up_to_a_batch():
+    kin = ["a", "a", None, "b", "a", "a"]
+    questions = [Group(k, torch.arange(3)) for k in range(6)]
+    numbers = [[group.expert for group in one] for one in bundles(questions, kin, 8, 6)]
+    assert numbers == [[0, 1], [2], [3], [4, 5]]
+    numbers = [[group.expert for group in one] for one in bundles(questions, kin, 8, 5)]
+    assert numbers == [[0], [1], [2], [3], [4], [5]]
+    assert [len(one) for one in bundles(questions, [], 8, 6)] == [1] * 6
+
+
+def test_rows_of_a_question_whatever_says_them():
+    assert rows_of(Group(0, slice(None)), 5) == 5
+    assert rows_of(Group(0, slice(2, 9)), 5) == 3
+    assert rows_of(Group(0, torch.arange(4)), 5) == 4

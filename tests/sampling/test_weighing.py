@@ -22,7 +22,7 @@ def test_a_fixed_expert_is_weighed_once():
     first = weigh(torch.zeros(1, 4), torch.ones(1), 1.0)
     assert first is weigh(torch.zeros(1, 4), torch.ones(1), 0.5)
     assert first.weights[:, part.expert].eq(1).all()
-    assert [(group.expert, group.rows) for group in first.questions] == [(part.expert, slice(None))]
+    assert [(group.expert, group.rows) for (group,) in first.questions] == [(part.expert, slice(None))]
 
 
 def test_as_long_as_the_router_says_the_same_nothing_is_weighed_again():

@@ -1,5 +1,6 @@
 """What a run is: one frozen, typed tree by section, and how it is read from one TOML file."""
 
+from atoll.config.adapter import AdapterConfig, AdapterSettings
 from atoll.config.checks import Facts, check
 from atoll.config.credit import CreditConfig
 from atoll.config.data import ConditionConfig, DataConfig, EncodeConfig, PartitionConfig
@@ -23,6 +24,8 @@ __all__ = [
     "NAMED",
     "STRATEGIES",
     "STRATEGY",
+    "AdapterConfig",
+    "AdapterSettings",
     "ConditionConfig",
     "CreditConfig",
     "DataConfig",

@@ -53,9 +53,13 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _experts_begin_once(self) -> Self:
-        inits = [self.expert.init, *((one.model_extra or {}).get("init") for one in self.expert.override)]
-        if self.start is not None and any(inits):
-            raise ValueError("experts begin with [start] or with expert.init: leave out one of them")
+        settings = [self.expert, *(self.expert.of_cluster(one.clusters[0]) for one in self.expert.override)]
+        if self.start is not None and any(one.begins for one in settings):
+            raise ValueError(
+                "experts begin with [start] or with expert.init or adapter.base: leave out one of them"
+            )
+        if self.start is None and any(one.adapter and not one.begins for one in settings):
+            raise ValueError("expert.adapter.base = 'start' needs a [start]; add it, or name another base")
         return self
 
     @model_validator(mode="after")
@@ -84,11 +88,13 @@ class RunConfig(Section):
         """The network that all experts begin with: an expert's, trained as [start] says."""
         assert self.start is not None
         training = {key: getattr(self.start, key) for key in TrainConfig.model_fields}
-        return self.expert.model_copy(update={**training, "override": (), "batch_of": "expert"})
+        return self.expert.model_copy(
+            update={**training, "override": (), "batch_of": "expert", "adapter": None}
+        )
 
     def inits(self) -> list[str]:
         """The folders of other runs or imports that experts begin with, each once."""
-        named = [self.expert_for(index).init for index in range(self.partition.clusters)]
+        named = [self.expert_for(index).begins for index in range(self.partition.clusters)]
         return list(dict.fromkeys(folder for folder in named if folder is not None))
 
     def expert_for(self, index: int) -> ExpertConfig:

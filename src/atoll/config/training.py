@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from atoll.config.adapter import START, AdapterConfig
 from atoll.config.digest import ELSEWHERE, OPERATIONAL
 from atoll.config.explain import explain
 from atoll.config.network import SIZES, NetworkConfig, ObjectiveConfig
@@ -83,6 +84,9 @@ class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
     """A folder with an expert to start from: one that was trained, or that `atoll import` made."""
     convert: Literal["none", "exact", "published"] = "none"
     """If `init` has another objective: refuse; train it through the exact velocity; or give it a new head."""
+    adapter: AdapterConfig | None = None
+    """Train a small update of a network that stays as it is, instead of a network: an inline table of `rank`,
+    `targets`, `scale`, `tokens` and `base`."""
     batch_of: Literal["expert", "monolith"] = "expert"
     """`monolith`: `batch` is divided among the clusters, so that K experts cost what one model would."""
     override: Annotated[tuple[OverrideConfig, ...], ELSEWHERE] = Field((), strict=False)
@@ -97,9 +101,13 @@ class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
                 raise ValueError(f"[[expert.override]] names cluster {min(twice)} twice; name it once")
             named.update(override.clusters)
             self._changed(override)
-        if self.steps == 0 and self.init is None:
+        if self.steps == 0 and self.init is None and self.adapter is None:
             raise ValueError("'expert.steps' = 0 takes expert.init as it is; give one, or train some steps")
-        if self.convert != "none" and self.init is None:
+        if self.adapter is not None and self.init is not None:
+            raise ValueError("an adapter begins with its base: leave out expert.init, or expert.adapter")
+        if self.adapter is not None and self.convert == "published":
+            raise ValueError("expert.convert = 'published' changes the base of an adapter; use 'exact'")
+        if self.convert != "none" and self.init is None and self.adapter is None:
             raise ValueError("expert.convert says how to use expert.init; give both or neither")
         if self.convert != "none" and (self.path, self.prediction) != ("linear", "velocity"):
             raise ValueError(
@@ -123,6 +131,13 @@ class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
             return ExpertConfig.model_validate({**base, **changes})
         except ValidationError as error:
             raise ValueError(f"in [[expert.override]]: {explain(error, ExpertConfig)}") from None
+
+    @property
+    def begins(self) -> str | None:
+        """The folder or name of what it begins with, if that comes from outside the run."""
+        if self.adapter is not None:
+            return None if self.adapter.base == START else self.adapter.base
+        return self.init
 
     def of_cluster(self, index: int) -> "ExpertConfig":
         """The settings of one cluster's expert."""

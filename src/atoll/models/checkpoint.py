@@ -10,8 +10,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from atoll.config import NetworkConfig, ObjectiveConfig, Section
-from atoll.errors import CorruptError
+from atoll.config import AdapterSettings, NetworkConfig, ObjectiveConfig, Section
+from atoll.errors import ConfigError, CorruptError
 from atoll.models.dit import DiT
 from atoll.models.router import Router
 
@@ -24,6 +24,13 @@ class Objective(ObjectiveConfig):
 
     rounded: bool = False
     """Whether the network is fed the whole index round(999 t) of an older network's schedule."""
+
+
+class Adaptation(AdapterSettings):
+    """What an adapter is, and of which network."""
+
+    base: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """The sha256 of the base's weights."""
 
 
 class Blueprint(Section):
@@ -46,6 +53,8 @@ class Blueprint(Section):
 
     steps: bool = False
     """Whether it is a flow map, which is told where a step ends."""
+    adapter: Adaptation | None = None
+    """If the weights are those of an adapter alone: of the network that all the rest says."""
 
     @property
     def patch(self) -> tuple[int, ...]:
@@ -90,6 +99,10 @@ def load(weights: Path, config: Path, device: torch.device | str = "cpu") -> tup
     memory of what is read of it, and no time for initial weights that nobody wants.
     """
     blueprint = read_blueprint(config)
+    if blueprint.adapter is not None:
+        raise ConfigError(
+            f"{config.parent} is an adapter and no network by itself; give its run, or its base"
+        )
     with torch.device("meta"):
         network = blueprint.build()
     try:

@@ -99,6 +99,8 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(network.width, 3 * network.width)
         self.out = nn.Linear(network.width, network.width)
         self.norm = HeadNorm(network) if network.qk_norm else None
+        self.tokens: nn.Module | None = None
+        """Learnt tokens of an adapter, which queries (batch, heads, tokens, channels) ask besides."""
 
     def forward(self, x: Float[Tensor, "batch tokens width"]) -> Float[Tensor, "batch tokens width"]:
         """Self-attention over the tokens of each sample."""
@@ -108,6 +110,8 @@ class Attention(nn.Module):
         if self.norm is not None:
             q, k = self.norm(q, k)
         attended = F.scaled_dot_product_attention(q, k, v)
+        if self.tokens is not None:
+            attended = attended + self.tokens(q)
         return self.out(attended.transpose(1, 2).reshape(batch, tokens, width))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from atoll.runs import inputs
 from atoll.runs.files import replacing
+from atoll.runs.foreign import foreign
 from atoll.runs.run import Run
 from atoll.runs.stage import Stage
 
@@ -14,7 +15,7 @@ def adopt(run: Run, index: int) -> Stage:
     """Take the files of an expert that others begin with into the run: as links, where that is possible."""
     stage, made_from = run.stage("init", f"{index:02d}"), inputs.init_from(run, index)
     if stage.begin(made_from):
-        origin = inputs.foreign(run.config.inits()[index])
+        origin = foreign(run.config.inits()[index])
         for name in origin.record.files:
             _take(origin.path / name, stage.path / name)
         stage.finish(made_from, list(origin.record.files), origin.contents)

@@ -23,15 +23,31 @@ def of_expert(config: RunConfig, index: int) -> list[str]:
     """Its own cluster, and what it begins with."""
     if config.start is not None:
         return [f"cluster {index}", "start"]
-    folder = config.expert_for(index).init
+    folder = config.expert_for(index).begins
     return [f"cluster {index}", *([] if folder is None else [f"init {config.inits().index(folder)}"])]
+
+
+def bases(config: RunConfig) -> list[str]:
+    """The networks that adapters belong to: nobody can ask an adapter without."""
+    settings = (config.expert_for(index) for index in range(config.partition.clusters))
+    adapters = [one for one in settings if one.adapter is not None]
+    names = (
+        "start" if one.begins is None else f"init {config.inits().index(one.begins)}" for one in adapters
+    )
+    return list(dict.fromkeys(names))
+
+
+def of_drawn(config: RunConfig, index: int) -> list[str]:
+    """Its expert, with the network that it is an adapter of."""
+    adapts = config.expert_for(index).adapter is not None
+    return [f"expert {index}", *(name for name in of_expert(config, index)[1:] if adapts)]
 
 
 def of_student(config: RunConfig, index: int) -> list[str]:
     """All experts and what stands for their samples, and the router if it is asked."""
     settings = inputs.student_settings(config)
     samples = each("cluster" if settings.data == "clusters" else "drawn", config)
-    return [*_ensemble(config), *samples, *_beginning(config, settings.init)]
+    return list(dict.fromkeys([*_ensemble(config), *samples, *_beginning(config, settings.init)]))
 
 
 def of_few(config: RunConfig, index: int) -> list[str]:
@@ -54,7 +70,7 @@ def of_report(config: RunConfig, index: int) -> list[str]:
 
 
 def _ensemble(config: RunConfig) -> list[str]:
-    return [*each("expert", config), *(["router"] if routed(config) else [])]
+    return [*each("expert", config), *(["router"] if routed(config) else []), *bases(config)]
 
 
 def _beginning(config: RunConfig, init: str) -> list[str]:

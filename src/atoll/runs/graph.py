@@ -322,7 +322,7 @@ KINDS: tuple[Kind, ...] = (
         "drawn/cluster-{index:02d}",
         inputs.drawn_from,
         "atoll.train.drawn:draw",
-        reads=lambda config, index: [f"expert {index}"],
+        reads=edges.of_drawn,
         records=lambda config, index: ["partition"],
         wanted=edges.drawn,
         count=edges.each_cluster,

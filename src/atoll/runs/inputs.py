@@ -7,6 +7,7 @@ from typing import Any
 from atoll.config import NetworkConfig, RunConfig, StudentConfig, TrainConfig, settings_digest
 from atoll.errors import ConfigError, DataError
 from atoll.runs.files import digest, file_digest
+from atoll.runs.foreign import foreign, is_here
 from atoll.runs.records import PartitionContents
 from atoll.runs.run import Run
 from atoll.runs.stage import Stage
@@ -72,7 +73,7 @@ def beginning(run: Run, index: int) -> Stage | None:
     """What an expert begins with, if not with nothing: the run's start, or an expert from elsewhere."""
     if run.config.start is not None:
         return run.start
-    folder = run.config.expert_for(index).init
+    folder = run.config.expert_for(index).begins
     if folder is None:
         return None
     adopted = run.stage("init", f"{run.config.inits().index(folder):02d}")
@@ -81,20 +82,9 @@ def beginning(run: Run, index: int) -> Stage | None:
 
 def init_from(run: Run, index: int) -> dict[str, Any]:
     """What an expert from elsewhere is; where it is not here, what was adopted of it counts."""
-    folder, adopted = Path(run.config.inits()[index]), run.stage("init", f"{index:02d}")
-    known = adopted if adopted.done and not folder.is_dir() else foreign(str(folder))
+    address, adopted = run.config.inits()[index], run.stage("init", f"{index:02d}")
+    known = adopted if adopted.done and not is_here(address) else foreign(address)
     return {"init": known.digest}
-
-
-def foreign(folder: str) -> Stage:
-    """The finished expert of another run, or an imported one."""
-    stage = Stage(Path(folder))
-    if not stage.done:
-        raise ConfigError(
-            f"expert.init '{stage.path}' holds no finished expert; give the folder of one that was "
-            "trained, or that `atoll import` made"
-        )
-    return stage
 
 
 def router_from(run: Run, index: int = 0) -> dict[str, Any]:

@@ -26,8 +26,16 @@ class Arithmetic:
 
     def prepared(self, network: nn.Module) -> nn.Module:
         """A network whose weights are held once, in this arithmetic, ready to be asked."""
+        return self.compile(self.cast(network))
+
+    def cast(self, network: nn.Module) -> nn.Module:
+        """A network with its weights in this arithmetic."""
         if self.dtype != torch.float32:
             _cast(network, self.dtype)
+        return network
+
+    def compile(self, network: nn.Module) -> nn.Module:
+        """A network with its blocks compiled, if they are to be."""
         if self.compiled:
             _compile(network)
         return network

@@ -10,13 +10,13 @@ from torch import nn
 from atoll.errors import RunError
 from atoll.flow.mixture import given_class
 from atoll.models import checkpoint, costs
-from atoll.models.expert import as_expert
 from atoll.runs import Stage
 from atoll.runs.records import RouterContents
-from atoll.sampling import memory, routing
+from atoll.sampling import bases, memory, routing
 from atoll.sampling.arithmetic import PLAIN, Arithmetic
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.roster import Roster
+from atoll.sampling.shelf import Shelf
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Parts:
     """Samples of each class in each cluster."""
     first: int = 0
     """An expert that is there; others may be missing, if nobody asks them."""
+    bases: Sequence[Stage] = ()
+    """Networks that adapters among the experts may belong to."""
 
 
 def build(
@@ -43,13 +45,10 @@ def build(
     priors = torch.tensor(parts.priors, device=device)
     counts = parts.counts if blueprint.classes else None
     router = parts.router if parts.router is not None and parts.router.done else None
-    files = [stage.path / checkpoint.WEIGHTS for stage in parts.experts]
+    shelf = Shelf(parts.bases, device, arithmetic)
     return Ensemble(
-        experts=Roster(
-            [partial(_expert, stage, device, arithmetic) for stage in parts.experts],
-            resident or memory.fitting(files, device, arithmetic.dtype),
-            files,
-        ),
+        experts=roster(parts.experts, shelf, resident),
+        shelf=shelf,
         priors=priors,
         by_class=None if counts is None else given_class(torch.tensor(counts, device=device), priors),
         shape=tuple(blueprint.shape),
@@ -67,14 +66,34 @@ def lone(expert: Stage, device: torch.device, arithmetic: Arithmetic = PLAIN) ->
     _require(expert)
     expert.verify(checkpoint.WEIGHTS)
     expert.verify(checkpoint.CONFIG)
-    return build(Parts([expert], [1.0]), device, arithmetic=arithmetic)
+    return build(Parts([expert], [1.0], bases=bases.near(expert)), device, arithmetic=arithmetic)
 
 
-def _expert(stage: Stage, device: torch.device, arithmetic: Arithmetic) -> nn.Module:
-    """One expert as a velocity; its files were checked when it was asked to serve."""
-    weights, config = stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG
-    network, blueprint = checkpoint.load(weights, config, device)
-    return as_expert(arithmetic.prepared(network), blueprint.objective)
+def swap(ensemble: Ensemble, index: int, expert: Stage) -> None:
+    """Put the expert of a folder, after its files were checked, in the place of another, while others ask.
+
+    An adapter of a base that is here is all that is loaded.
+    """
+    assert isinstance(ensemble.experts, Roster)
+    assert ensemble.shelf is not None
+    _require(expert)
+    config = expert.verify(checkpoint.CONFIG)
+    blueprint, file = checkpoint.read_blueprint(config), expert.verify(checkpoint.WEIGHTS)
+    inputs = (tuple(blueprint.shape), blueprint.classes, blueprint.text)
+    if inputs != (tuple(ensemble.shape), ensemble.classes, ensemble.text):
+        raise RunError(f"{expert.path} makes other samples, or is told something else, than the others here")
+    made = ensemble.shelf.expert(expert)  # what cannot be loaded is refused before anything changes
+    kin = ensemble.shelf.kin(expert)
+    ensemble.experts.replace(index, partial(ensemble.shelf.expert, expert), file, kin, made)
+
+
+def roster(experts: Sequence[Stage], shelf: Shelf, resident: int | None = None) -> Roster:
+    """The experts of these folders, loaded when they are asked; adapters of one base share it."""
+    files = [stage.path / checkpoint.WEIGHTS for stage in experts]
+    kin = [shelf.kin(stage) for stage in experts]
+    shared = [stage.path / checkpoint.WEIGHTS for stage in shelf.stages] if any(kin) else []
+    room = resident or memory.fitting(files, shelf.device, shelf.arithmetic.dtype, shared)
+    return Roster([partial(shelf.expert, stage) for stage in experts], room, files, kin)
 
 
 def _verified(stage: Stage, device: torch.device) -> nn.Module:

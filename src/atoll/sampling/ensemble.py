@@ -1,6 +1,7 @@
 """Router and experts as one velocity: pure functions of x_t, t and what is told."""
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -12,9 +13,10 @@ from atoll.errors import ConfigError
 from atoll.flow import mixture, objectives
 from atoll.models import conditions
 from atoll.models.conditions import Condition
-from atoll.sampling import routing, strategies
-from atoll.sampling.grouping import Group, groups
+from atoll.sampling import passes, routing, strategies
+from atoll.sampling.grouping import Bundle, Group, bundles, groups, rows_of
 from atoll.sampling.roster import Experts
+from atoll.sampling.shelf import Shelf
 
 Guidance = float | Float[Tensor, " batch"]
 """Classifier-free guidance, one for all rows or one for each; 1 is none."""
@@ -55,6 +57,8 @@ class Ensemble:
     """p(k | class), if it is known: the last row is for no class."""
     product: float | None = None
     """Multiplications of an expert's smallest matrix product for one row, if they are known."""
+    shelf: Shelf | None = None
+    """Who loads experts from their folders, where others may be put in their places."""
 
     @property
     def kind(self) -> conditions.Kind:
@@ -98,7 +102,7 @@ class Ensemble:
         t: Float[Tensor, " batch"],
         condition: Condition,
         guidance: Guidance = 1.0,
-        questions: Iterable[Group] | None = None,
+        questions: Iterable[Bundle] | None = None,
         ask: Asking = map,
     ) -> mixture.Combined:
         """Σ_k w_k v_k, asking each expert only about the rows in which it has weight (DDM eq. 5).
@@ -107,11 +111,15 @@ class Ensemble:
         or several at once.
         """
 
-        def answer(question: Group) -> mixture.Answer:
-            expert, rows = question
-            return mixture.Answer(expert, rows, self._answer(expert, rows, x_t, t, condition, guidance))
+        def answer(bundle: Bundle) -> list[mixture.Answer]:
+            return self._answers(bundle, x_t, t, condition, guidance)
 
-        return mixture.combine(weights, ask(answer, groups(weights) if questions is None else questions))
+        asked = self.bundles(groups(weights), len(x_t)) if questions is None else questions
+        return mixture.combine(weights, itertools.chain.from_iterable(ask(answer, asked)))
+
+    def bundles(self, groups: Sequence[Group], size: int, most: int | None = None) -> list[Bundle]:
+        """These questions, those to adapters of one base together, at most so many rows at once."""
+        return bundles(groups, getattr(self.experts, "kin", ()), size, most)
 
     def average(
         self,
@@ -130,37 +138,47 @@ class Ensemble:
 
         return torch.cat(list(ask(answer, questions)))
 
-    def _answer(
+    def _answers(
+        self, bundle: Bundle, x_t: Tensor, t: Tensor, condition: Condition, guidance: Guidance
+    ) -> list[mixture.Answer]:
+        """The velocities of one expert, or of several adapters of one base in one pass, at their rows."""
+        experts = [self.experts[group.expert] for group in bundle]
+        if len(bundle) == 1:
+            rows, network = bundle[0].rows, passes.Alone(experts[0])
+            v = self._guided(network, x_t, t, condition, guidance, rows)
+            return [mixture.Answer(bundle[0].expert, rows, v)]
+        counts = [rows_of(group, len(x_t)) for group in bundle]
+        everything = torch.arange(len(x_t), device=x_t.device)
+        rows = torch.cat([everything[group.rows] for group in bundle])
+        v = self._guided(passes.Together(experts, counts), x_t, t, condition, guidance, rows)
+        parts = zip(bundle, torch.split(v, counts), strict=True)
+        return [mixture.Answer(group.expert, group.rows, own) for group, own in parts]
+
+    def _guided(
         self,
-        expert: int,
-        rows: mixture.Rows,
+        network: passes.Pass,
         x_t: Tensor,
         t: Tensor,
         condition: Condition,
         guidance: Guidance,
+        asked: mixture.Rows,
     ) -> Tensor:
-        """One expert's velocity at some rows."""
-        if isinstance(guidance, Tensor):
-            guidance = guidance[rows]
-        return self._guided(
-            self.experts[expert], x_t[rows], t[rows], conditions.take(condition, rows), guidance
-        )
-
-    def _guided(
-        self, expert: nn.Module, x_t: Tensor, t: Tensor, condition: Condition, guidance: Guidance
-    ) -> Tensor:
-        """One expert's velocity; the conditional and unconditional halves of guidance in one batch.
+        """The velocity at some rows; the conditional and unconditional halves of guidance in one batch.
 
         Rows whose own guidance is 1 have no unconditional half.
         """
+        x_t, t, condition = x_t[asked], t[asked], conditions.take(condition, asked)
+        if isinstance(guidance, Tensor):
+            guidance = guidance[asked]
         if condition is None or (not isinstance(guidance, Tensor) and guidance == 1):
-            return expert(x_t, t, condition).to(x_t.dtype)
+            return network.once()(x_t, t, condition).to(x_t.dtype)
         rows: mixture.Rows = slice(None)
         if isinstance(guidance, Tensor):
             rows = (guidance != 1).nonzero()[:, 0]
             guidance = guidance[rows]
         null = conditions.null(conditions.take(condition, rows), self.classes)
         both = conditions.concatenate([condition, null])
+        expert = network.twice(rows)
         answer = expert(torch.cat([x_t, x_t[rows]]), torch.cat([t, t[rows]]), both).to(x_t.dtype)
         conditional, unconditional = answer[: len(x_t)], answer[len(x_t) :]
         guided = objectives.guide(conditional[rows], unconditional, guidance)

@@ -1,6 +1,6 @@
 """Who is asked about which rows: each expert about those alone in which it has weight, a batch at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,6 +15,37 @@ class Group(NamedTuple):
 
     expert: int
     rows: Rows
+
+
+Bundle = tuple[Group, ...]
+"""Questions that one pass answers."""
+
+
+def bundles(
+    groups: Sequence[Group], kin: Sequence[Hashable | None], size: int, most: int | None = None
+) -> list[Bundle]:
+    """Questions to adapters of one base together, at most so many rows at once; all others alone.
+
+    `kin` says of each expert what it has in common with others; `size` is the rows of the whole batch.
+    """
+    bundled: list[Bundle] = []
+    taken = 0
+    for group in groups:
+        rows = rows_of(group, size)
+        own = kin[group.expert] if kin else None
+        alike = bundled and own is not None and kin[bundled[-1][-1].expert] == own
+        if alike and taken + rows <= (most or size):
+            bundled[-1] = (*bundled[-1], group)
+            taken += rows
+        else:
+            bundled.append((group,))
+            taken = rows
+    return bundled
+
+
+def rows_of(group: Group, size: int) -> int:
+    """How many rows of a batch of this size a question is about."""
+    return len(range(*group.rows.indices(size))) if isinstance(group.rows, slice) else len(group.rows)
 
 
 def groups(weights: Float[Tensor, "batch experts"], most: int | None = None) -> list[Group]:

@@ -20,13 +20,22 @@ CGROUPS = (
 """Limit and use of a container's memory, as new and old kernels tell them."""
 
 
-def fitting(files: Sequence[Path], device: torch.device, dtype: torch.dtype = torch.float32) -> int:
-    """How many of these experts may be held at once, at least one; all of them where nobody can say."""
+def fitting(
+    files: Sequence[Path],
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    bases: Sequence[Path] = (),
+) -> int:
+    """How many of these experts may be held at once, at least one; all of them where nobody can say.
+
+    `bases` are files of networks that they share, which are held besides.
+    """
     free = free_bytes(device)
     largest = max((path.stat().st_size for path in files if path.is_file()), default=0)
     if free is None or not largest:
         return len(files)
-    return max(1, min(len(files), int(SHARE * free * STORED / dtype.itemsize / largest)))
+    shared = sum(path.stat().st_size for path in bases if path.is_file())
+    return max(1, min(len(files), int((SHARE * free * STORED / dtype.itemsize - shared) / largest)))
 
 
 def free_bytes(device: torch.device) -> int | None:

@@ -16,7 +16,7 @@ from atoll.models import checkpoint
 from atoll.models.conditions import TextCondition
 from atoll.runs import Run, Stage, read_json
 from atoll.runs.records import NetworkContents, PartitionContents, RouterContents
-from atoll.sampling import arithmetic, building, request
+from atoll.sampling import arithmetic, bases, building, request
 from atoll.sampling.sampler import Sampler
 from atoll.sampling.vocabulary import Encode, Vocabulary
 from atoll.storage.cache import download_run, store_address
@@ -65,7 +65,9 @@ def open_run_model(run: Run, device: str | None = None, **settings: Any) -> Samp
     serving = _serving(run, config)
     contents = run.partition.contents
     stages = [run.expert(index) for index in range(run.config.partition.clusters)]
-    parts = building.Parts(stages, contents.priors, run.router, contents.labels, serving[0])
+    parts = building.Parts(
+        stages, contents.priors, run.router, contents.labels, serving[0], bases.of_run(run)
+    )
     return Sampler(
         building.build(parts, where, config.resident, arithmetic.choose(config, where)),
         config if len(serving) == len(stages) else config.model_copy(update={"experts": tuple(serving)}),

@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -30,9 +30,15 @@ class Roster:
     """
 
     def __init__(
-        self, loaders: Sequence[Loader], resident: int | None = None, files: Sequence[Path] = ()
+        self,
+        loaders: Sequence[Loader],
+        resident: int | None = None,
+        files: Sequence[Path] = (),
+        kin: Sequence[Hashable | None] = (),
     ) -> None:
         self._loaders = list(loaders)
+        self.kin = list(kin)
+        """What each has in common with those that can be asked in one pass with it; None for nothing."""
         self._files = list(files)
         self._room = len(self._loaders) if resident is None else resident
         self._held: OrderedDict[int, nn.Module] = OrderedDict()
@@ -63,6 +69,20 @@ class Roster:
             self.loads += 1
             self._held[index] = self._loaders[index]()
             return self._held[index]
+
+    def replace(
+        self, index: int, loader: Loader, file: Path, kin: Hashable | None, expert: nn.Module
+    ) -> None:
+        """Put another expert in the place of one; who has the old one in hand works on with it."""
+        with self._lock:
+            self._loaders[index] = loader
+            self._held.pop(index, None)
+            if len(self._held) < self._room:
+                self._held[index] = expert
+            if self._files:
+                self._files[index] = file
+            if self.kin:
+                self.kin[index] = kin
 
     def expect(self, index: int) -> threading.Thread | None:
         """Read the file of an expert who comes next into the system's cache, while another one works.

@@ -19,7 +19,7 @@ from atoll.models.conditions import Condition, TextCondition
 from atoll.sampling import parts, routing, strategies
 from atoll.sampling.abreast import crew
 from atoll.sampling.ensemble import Ensemble, Guidance
-from atoll.sampling.grouping import Group, groups, slices
+from atoll.sampling.grouping import Bundle, groups, slices
 from atoll.sampling.request import Request
 
 Owner = TypeVar("Owner", bound=Hashable)
@@ -107,7 +107,7 @@ class _Questions(NamedTuple):
     """Who is asked about which rows, for as long as neither weights nor rows change."""
 
     numbers: tuple[int, ...]
-    groups: list[Group]
+    bundles: list[Bundle]
 
 
 class Rows(Generic[Owner]):
@@ -226,14 +226,15 @@ class Rows(Generic[Owner]):
         weights = self._weights[self._where(numbers)]
         at_once = crew(self.ensemble, len(numbers), self.most)
         if self._questions is None or self._questions.numbers != tuple(numbers):
-            self._questions = _Questions(tuple(numbers), groups(weights, at_once.rows))
+            some, most = groups(weights, at_once.rows), at_once.rows
+            self._questions = _Questions(tuple(numbers), self.ensemble.bundles(some, len(numbers), most))
         scales = [row.guidance for row in rows]
         guidance: Guidance = 1.0
         if any(scale != 1 for scale in scales):
             guidance = torch.tensor(scales, device=self.ensemble.device)
         with at_once.at_work():
             return self.ensemble.mixed(
-                weights, x_t, t, condition, guidance, self._questions.groups, at_once.ask
+                weights, x_t, t, condition, guidance, self._questions.bundles, at_once.ask
             )
 
     def _weigh(

@@ -14,7 +14,7 @@ from atoll.models import conditions
 from atoll.sampling import routing, strategies
 from atoll.sampling.abreast import Crew
 from atoll.sampling.ensemble import Ensemble
-from atoll.sampling.grouping import Group, everyone, groups, slices
+from atoll.sampling.grouping import Bundle, Group, everyone, groups, slices
 from atoll.sampling.parts import Part
 from atoll.sampling.request import Request
 
@@ -23,7 +23,7 @@ class Weighed(NamedTuple):
     """Weights of one step, and who is asked about which rows by them."""
 
     weights: Float[Tensor, "batch experts"]
-    questions: list[Group]
+    questions: list[Bundle]
 
 
 Weigh = Callable[[Tensor, Tensor, float], Weighed]
@@ -43,7 +43,8 @@ def weigher(ensemble: Ensemble, request: Request, strategy: str, part: Part, cre
 def _fixed(ensemble: Ensemble, expert: int, size: int, most: int) -> Weigh:
     """All weight on one expert at every step: nothing is left to find out on the way."""
     experts = torch.full((size,), expert, device=ensemble.device)
-    known = Weighed(mixture.one_hot(experts, len(ensemble.experts)), everyone(expert, size, most))
+    questions = ensemble.bundles(everyone(expert, size, most), size, most)
+    known = Weighed(mixture.one_hot(experts, len(ensemble.experts)), questions)
     return lambda x_t, t, now: known
 
 
@@ -66,7 +67,8 @@ def _routed(ensemble: Ensemble, request: Request, strategy: str, part: Part, cre
         if last is None or last[0] is not p or drawn:
             uniform = partial(_uniform, request, part.indices, purpose, ensemble.device)
             weights = choose(request.served(p), uniform)
-            last = p, Weighed(weights, groups(weights, crew.rows) if everybody is None else everybody)
+            some = groups(weights, crew.rows) if everybody is None else everybody
+            last = p, Weighed(weights, ensemble.bundles(some, len(rows), crew.rows))
         return last[1]
 
     return weigh

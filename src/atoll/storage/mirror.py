@@ -25,6 +25,7 @@ from atoll.runs import (
     Run,
     Stage,
     append_line,
+    edges,
     file_digest,
     graph,
     previews,
@@ -173,7 +174,8 @@ class Mirror:
 
     def download_networks(self) -> None:
         """All that sampling needs: everything trained, and what is said of samples, but not the samples."""
-        networks = (node.stage for node in graph.nodes(self.run) if node.kind.network)
+        bases = edges.bases(self.run.config)
+        networks = (one.stage for one in graph.nodes(self.run) if one.kind.network or one.name in bases)
         for stage in (self.run.partition, *networks):
             self.download(stage, lambda name: not name.endswith(".parquet"))
 

@@ -126,7 +126,7 @@ def _start(run: Run, blueprint: checkpoint.Blueprint, init: str, before: Stage |
     if before is None and init != "student":
         return student.first_network(run, blueprint, init, NAME)
     stage = run.student if before is None else before
-    weights = student.expert_weights(stage, blueprint)
+    weights = student.expert_weights(run, stage, blueprint)
     return student.with_weights(jobs.initial(blueprint, run.config.seed, NAME), weights)
 
 

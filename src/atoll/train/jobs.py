@@ -1,7 +1,7 @@
 """What is trained and on what: expert k on cluster k, the router on all clusters with their labels."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from atoll.config import ExpertConfig, NetworkConfig, ObjectiveConfig, RouterCon
 from atoll.data.store import Batch, Reader, sealed
 from atoll.errors import ConfigError
 from atoll.flow import draws, objectives, path
-from atoll.models import adapt, checkpoint, conditions
+from atoll.models import adapt, adapter, checkpoint, conditions
 from atoll.models import expert as expert_room
 from atoll.runs import Run, Stage, inputs, replacing, write_json
 from atoll.runs.locks import alone
@@ -77,7 +77,8 @@ def trained(
         task, blueprint = build(ranks)
         ranks.from_first(lambda: stage.begin(made_from))
         state = loop.train(task, devices.best())
-        weights = {**task.model.state_dict(), **collected(state.averaged(), ranks)}
+        averaged = collected(state.averaged(), ranks)
+        weights = averaged if blueprint.adapter else {**task.model.state_dict(), **averaged}
         contents = partial(kind, steps=state.step, rows=task.reader.rows)
         ranks.from_first(lambda: publish(stage, blueprint, weights, made_from, contents, measure))
     return stage
@@ -123,14 +124,11 @@ def _task(
     reader = Reader(clusters, config.batch, run.config.seed)
     name = f"expert-{stage.path.name}" if isinstance(config, ExpertConfig) else "router"
     blueprint = blueprint_of(run, config, reader)
-    model = initial(blueprint, run.config.seed, name)
     if isinstance(config, ExpertConfig):
-        if begins is not None:
-            weights, described = begins.verify(checkpoint.WEIGHTS), begins.verify(checkpoint.CONFIG)
-            model, blueprint = adapt.start(weights, described, blueprint, config.convert, model)
+        model, blueprint = _first(run, config, blueprint, name, begins)
         loss = _expert_loss(blueprint, config)
     else:
-        loss = _router_loss(blueprint)
+        model, loss = initial(blueprint, run.config.seed, name), _router_loss(blueprint)
     task = loop.Task(
         name=name,
         model=model,
@@ -146,6 +144,22 @@ def _task(
         preview=preview_of(blueprint, reader) if isinstance(config, ExpertConfig) else None,
     )
     return task, blueprint
+
+
+def _first(
+    run: Run, config: ExpertConfig, blueprint: checkpoint.Blueprint, name: str, begins: Stage | None
+) -> tuple[nn.Module, checkpoint.Blueprint]:
+    """An expert before its first step: new, as what it begins with, or a new adapter of that."""
+    if begins is None:
+        return initial(blueprint, run.config.seed, name), blueprint
+    weights, described = begins.verify(checkpoint.WEIGHTS), begins.verify(checkpoint.CONFIG)
+    if config.adapter is None:
+        fresh = initial(blueprint, run.config.seed, name)
+        return adapt.start(weights, described, blueprint, config.convert, fresh)
+    with seeded(run.config.seed, name):
+        exact = config.convert == "exact"
+        sha256 = begins.record.files[checkpoint.WEIGHTS]
+        return adapter.begin(weights, described, blueprint, config.adapter, sha256, exact=exact)
 
 
 def preview_of(blueprint: checkpoint.Blueprint, reader: Reader) -> previews.Preview:
@@ -188,9 +202,16 @@ def blueprint_of(run: Run, config: NetworkConfig, reader: Reader) -> checkpoint.
 
 def initial(blueprint: checkpoint.Blueprint, seed: int, name: str) -> nn.Module:
     """A network whose first weights are a function of (seed, job)."""
+    with seeded(seed, name):
+        return blueprint.build()
+
+
+@contextlib.contextmanager
+def seeded(seed: int, name: str) -> Iterator[None]:
+    """Meanwhile torch draws first weights as a function of (seed, job)."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draws.generator(seed, f"{name}/weights").initial_seed())
-        return blueprint.build()
+        yield
 
 
 def _expert_loss(blueprint: checkpoint.Blueprint, config: ExpertConfig) -> loop.Loss:

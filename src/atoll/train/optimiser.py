@@ -127,8 +127,8 @@ class Muon:
 
 
 def build(model: nn.Module, config: TrainConfig) -> list[Optimiser]:
-    """The optimisers of a network; every parameter belongs to exactly one."""
-    named = dict(model.named_parameters())
+    """The optimisers of a network; every parameter that is trained belongs to exactly one."""
+    named = {name: value for name, value in model.named_parameters() if value.requires_grad}
     muon = config.optimiser == "muon"
     matrices = [value for name, value in named.items() if muon and _is_matrix(name, value)]
     chosen = {id(value) for value in matrices}

@@ -33,7 +33,10 @@ def _fits(model: nn.Module, device: torch.device) -> bool:
     if device.type != "cuda":
         return True
     total = torch.cuda.get_device_properties(device).total_memory
-    return sum(value.numel() for value in model.parameters()) * costs.TRAINED < total * 2 / 3
+    sizes = (
+        value.numel() * (costs.TRAINED if value.requires_grad else costs.FULL) for value in model.parameters()
+    )
+    return sum(sizes) < total * 2 / 3
 
 
 def synchronise(model: nn.Module, last: bool) -> contextlib.AbstractContextManager[None]:

@@ -36,8 +36,10 @@ class TrainingState:
         self.model, self.scale = model, scale
         self.optimisers = list(optimisers)
         self.step = 0
-        self.names = [name for name, _ in model.named_parameters()]
-        self.parameters = [parameter for _, parameter in model.named_parameters()]
+        learnt = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+        self.names = [name for name, _ in learnt]
+        self.parameters = [parameter for _, parameter in learnt]
+        """What is trained; of an adapter, its own weights alone."""
         self.ema = [sharding.local(parameter.detach()).clone() for parameter in self.parameters]
         """What is here of the averaged weights."""
 

@@ -14,7 +14,7 @@ from atoll.flow import draws, maps, path
 from atoll.models import checkpoint
 from atoll.runs import Run, Stage, inputs
 from atoll.runs.records import Alone, StudentContents
-from atoll.sampling import building
+from atoll.sampling import bases, building
 from atoll.train import holdout, jobs, loop
 from atoll.train.moving import on_cpu
 from atoll.train.ranks import Ranks
@@ -124,7 +124,8 @@ def teachers_of(
         _check_teacher(run.expert(index), blueprint)
     first = 0 if indices is None else indices[0]
     router = run.router if who != "label" and len(clusters) > 1 else None
-    parts = building.Parts([run.expert(index) for index in clusters], priors(run, first), router, first=first)
+    experts = [run.expert(index) for index in clusters]
+    parts = building.Parts(experts, priors(run, first), router, first=first, bases=bases.of_run(run))
     ensemble = building.build(parts, device, config.resident)
     return Teachers(ensemble, who, config.guidance, config.guided)
 
@@ -150,7 +151,7 @@ def first_network(run: Run, blueprint: checkpoint.Blueprint, init: str, name: st
     if init == "scratch":
         return network
     if init == "start":
-        return with_weights(network, expert_weights(_common_start(run), blueprint))
+        return with_weights(network, expert_weights(run, _common_start(run), blueprint))
     shares = priors(run)
     chosen = range(len(shares)) if init == "average" else [shares.index(max(shares))]
     if init == "average":
@@ -158,7 +159,7 @@ def first_network(run: Run, blueprint: checkpoint.Blueprint, init: str, name: st
     total = sum(shares[index] for index in chosen)
     mean: dict[str, Tensor] = {}
     for index in chosen:
-        for key, value in expert_weights(run.expert(index), blueprint).items():
+        for key, value in expert_weights(run, run.expert(index), blueprint).items():
             part = value.double() * (shares[index] / total)
             mean[key] = mean[key] + part if key in mean else part
     return with_weights(network, {key: value.float() for key, value in mean.items()})
@@ -172,15 +173,15 @@ def with_weights(network: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
     return network
 
 
-def expert_weights(stage: Stage, blueprint: checkpoint.Blueprint) -> dict[str, Tensor]:
-    """The weights of an expert of the same kind as the student."""
-    expert = checkpoint.read_blueprint(stage.verify(checkpoint.CONFIG))
+def expert_weights(run: Run, stage: Stage, blueprint: checkpoint.Blueprint) -> dict[str, Tensor]:
+    """The weights of an expert of the same kind as the student; an adapter's with its base."""
+    weights, expert = bases.weights(stage, bases.of_run(run))
     same = blueprint.model_copy(update={"steps": expert.steps, "clusters": expert.clusters})
     if expert.model_copy(update={"network": blueprint.network}) != same:
         raise ConfigError(f"{stage.path} predicts or is told something else; set student.init to 'scratch'")
     if {**expert.network.model_dump(), "size": None} != {**blueprint.network.model_dump(), "size": None}:
         raise ConfigError(f"{stage.path} has another network; set student.init to 'scratch'")
-    return checkpoint.read_tensors(stage.verify(checkpoint.WEIGHTS))
+    return weights
 
 
 def _common_start(run: Run) -> Stage:

@@ -1,0 +1,61 @@
+"""Experts from their folders: networks of their own, or adapters on a base that is loaded once for all."""
+
+import threading
+from collections.abc import Hashable, Sequence
+
+import torch
+from torch import nn
+
+from atoll.models import adapter, checkpoint
+from atoll.models.checkpoint import Blueprint
+from atoll.models.expert import as_expert
+from atoll.models.sharing import AdaptedExpert, Adapter, Base
+from atoll.runs import Stage
+from atoll.sampling import bases
+from atoll.sampling.arithmetic import Arithmetic
+
+
+class Shelf:
+    """Loads experts; the bases of adapters stay here for as long as the ensemble lives."""
+
+    def __init__(self, stages: Sequence[Stage], device: torch.device, arithmetic: Arithmetic) -> None:
+        """`stages` are the networks that adapters may belong to."""
+        self.stages, self.device, self.arithmetic = list(stages), device, arithmetic
+        self._bases: dict[str, Base] = {}
+        self._lock = threading.Lock()
+
+    def expert(self, stage: Stage) -> nn.Module:
+        """One expert as a velocity; its files were checked when it was asked to serve."""
+        weights, config = stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG
+        blueprint = checkpoint.read_blueprint(config)
+        if blueprint.adapter is None:
+            network, _ = checkpoint.load(weights, config, self.device)
+            return as_expert(self.arithmetic.prepared(network), blueprint.objective)
+        tensors = adapter.read(weights, blueprint)
+        own = Adapter.of(tensors, blueprint.adapter, self.device, self.arithmetic.dtype)
+        return AdaptedExpert(self._base(blueprint, stage), own)
+
+    def _base(self, blueprint: Blueprint, stage: Stage) -> Base:
+        """The network of an adapter, checked and loaded when it is first needed."""
+        assert blueprint.adapter is not None
+        with self._lock:
+            name = blueprint.adapter.base
+            if name not in self._bases:
+                base = bases.base_of(blueprint, self.stages, stage.path)
+                weights, config = base.verify(checkpoint.WEIGHTS), base.verify(checkpoint.CONFIG)
+                network, about = checkpoint.load(weights, config, self.device)
+                cast = self.arithmetic.cast(network)
+                self._bases[name] = Base(cast, about.objective, self.arithmetic.compile)
+            return self._bases[name]
+
+    def kin(self, stage: Stage) -> Hashable | None:
+        """What experts have in common that can be asked in one pass; None for a network of its own."""
+        config = stage.path / checkpoint.CONFIG
+        about = checkpoint.read_blueprint(config).adapter if config.is_file() else None
+        return None if about is None else (about.base, about.rank, about.targets, about.tokens)
+
+    @property
+    def held(self) -> int:
+        """Bytes of the bases that are here."""
+        networks = (base.network for base in self._bases.values())
+        return sum(value.nbytes for network in networks for value in network.parameters())
