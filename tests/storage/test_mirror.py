@@ -251,16 +251,22 @@ def test_what_was_started_over_meanwhile_is_not_uploaded_as_finished(machine):
     assert not a.is_done(stage)
 
 
+def before_creating(store, happens, monkeypatch):
+    """Something happens just before a file is created there."""
+    create = store.create
+
+    def late(name, data):
+        happens()
+        return create(name, data)
+
+    monkeypatch.setattr(store, "create", late)
+
+
 def test_what_was_started_over_while_it_was_uploaded_is_taken_back(machine, monkeypatch):
     a, b = machine("a"), machine("b")
     attempt = a.attempt(a.run.expert(0), a.leases.acquire("experts/00").token)
-    stage, create = finished(a.run, weights="old"), a.store.create
-
-    def late(name, data):
-        b.clear(b.run.expert(0))
-        return create(name, data)
-
-    monkeypatch.setattr(a.store, "create", late)
+    stage = finished(a.run, weights="old")
+    before_creating(a.store, lambda: b.clear(b.run.expert(0)), monkeypatch)
     with pytest.raises(LeaseLost):
         a.upload(stage, attempt)
     assert not a.is_done(stage)
@@ -285,15 +291,14 @@ def test_a_late_finish_of_an_earlier_attempt_changes_nothing(machine, monkeypatc
     """Started over and finished again elsewhere, all while the old result was on its way."""
     a, b = machine("a"), machine("b")
     attempt = a.attempt(a.run.expert(0), a.leases.acquire("experts/00").token)
-    stage, create = finished(a.run, weights="old"), a.store.create
+    stage = finished(a.run, weights="old")
 
-    def late(name, data):
+    def elsewhere():
         b.clear(b.run.expert(0))
         heir = b.attempt(b.run.expert(0), b.leases.acquire("experts/00").token)
         b.upload(finished(b.run, made_from="y", weights="new"), heir)
-        return create(name, data)
 
-    monkeypatch.setattr(a.store, "create", late)
+    before_creating(a.store, elsewhere, monkeypatch)
     with pytest.raises(LeaseLost, match="started over"):
         a.upload(stage, attempt)
     c = machine("c")

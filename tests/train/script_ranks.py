@@ -42,4 +42,4 @@ if __name__ == "__main__":
     counted(counts)
     folder = Path(sys.argv[1])
     jobs.expert(Run.open(folder), 0)
-    write_json(folder / f"exchanges-{os.environ['RANK']}.json", {"sums": counts[0]})
+    write_json(folder / f"exchanges-{os.environ.get('RANK', '0')}.json", {"sums": counts[0]})
