@@ -12,6 +12,7 @@ from atoll.train import jobs
 from tests import commands
 
 COMMANDS = [
+    "audit",
     "credit",
     "doctor",
     "evaluate",

@@ -5,6 +5,7 @@ import sys
 from atoll import exits
 from atoll.cli import (  # noqa: F401 - they add their commands to the app
     about,
+    auditing,
     credit,
     results,
     serving,
