@@ -59,6 +59,8 @@ MAY_IMPORT = {
         "storage",
         "threads",
         "train",
+        "plan",
+        "serve",
     },
     "doctor": {"config", "launch", "runs", "threads"},
     "python": {"config", "data", "launch", "pages", "runs", "sampling"},
@@ -165,6 +167,7 @@ def test_launching_reaches_for_data_only_where_a_job_runs():
         "atoll.net.units",
         "atoll.net.work",
         "atoll.net.artifacts",
+        "atoll.net.host",
         "atoll.net.signing",
     ],
 )

@@ -7,6 +7,7 @@ from atoll.cli import (  # noqa: F401 - they add their commands to the app
     about,
     auditing,
     credit,
+    hosting,
     results,
     serving,
     stages,

@@ -88,6 +88,7 @@ class Database:
             else:
                 session.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
             yield session
+            session.expunge_all()  # what was read stays readable
             session.rollback()
 
     def create(self) -> None:

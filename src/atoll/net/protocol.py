@@ -196,6 +196,8 @@ class LeaseRequest(Message):
     protocol: int = VERSION
     capabilities: Capabilities = Capabilities()
     run: Sha256 | None = None
+    attempt: Identifier | None = None
+    """Of the worker's making: who did not hear the answer asks again under the same, for the same lease."""
 
 
 class Micro(Message):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from sqlalchemy import BigInteger, ForeignKey, Index, String, UniqueConstraint
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from atoll.net import leasing
 from atoll.net.database import Base
@@ -192,3 +192,8 @@ class Happening(Base):
     time: Mapped[float]
     kind: Mapped[str] = mapped_column(String(40), index=True)
     facts: Mapped[dict[str, Any]]
+
+
+def happened(session: Session, now: float, kind: str, **facts: Any) -> None:
+    """Take note of something."""
+    session.add(Happening(time=now, kind=kind, facts=facts))

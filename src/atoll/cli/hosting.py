@@ -1,0 +1,71 @@
+"""`atoll host`: a run that strangers' machines work on."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from atoll.cli.options import AsJson, Overrides, Recipe, app
+from atoll.cli.output import tell
+
+if TYPE_CHECKING:
+    from atoll.net.host import Hosted
+
+
+@app.command()
+def host(
+    recipe: Recipe,
+    overrides: Overrides = [],  # noqa: B006 - typer reads it, nobody writes it
+    database: Annotated[
+        str, typer.Option(help="A file of SQLite, or postgresql://…; by default in the run's folder.")
+    ] = "",
+    store: Annotated[str, typer.Option(help="A folder, s3://…, gs://… or az://… for files.")] = "",
+    address: Annotated[
+        str, typer.Option("--host", help="The address to listen at; by default this machine alone.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes any that is free.")] = 8000,
+    urls: Annotated[
+        list[str], typer.Option("--url", help="By which workers reach it; several if there are.")
+    ] = [],  # noqa: B006
+    price: Annotated[int, typer.Option(help="Milli-credits for 10^12 FLOPs.")] = 1000,
+    every: Annotated[int, typer.Option(help="Steps between two hashes of a state; 0 chooses.")] = 0,
+    minutes: Annotated[float, typer.Option(help="For how long one lease should last.")] = 120.0,
+    quorum: Annotated[
+        int, typer.Option(help="Accounts that must agree on a share of data; 1 among friends.")
+    ] = 2,
+    licence: Annotated[str, typer.Option(help="Of the data, for workers to read before they download.")] = "",
+    linger: Annotated[float, typer.Option(help="Seconds for which a finished run is still served.")] = 30.0,
+    tls_cert: Annotated[str, typer.Option(help="A certificate file, where no proxy ends TLS.")] = "",
+    tls_key: Annotated[str, typer.Option(help="Its key.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Publish a run and hand out its work until it is finished."""
+    from atoll import config
+    from atoll.net import require_libraries
+    from atoll.runs import Run
+
+    require_libraries()
+    from atoll.net import host as hosting
+    from atoll.net import pages
+
+    def ready(url: str, hosted: "Hosted") -> None:
+        facts = {"address": url, "run": str(hosted.run.path), "manifest": hosted.coordinator.run}
+        tell(as_json, facts, f"Hosting {hosted.run.path} at {url}; workers: atoll join {url} (Ctrl-C stops)")
+        sys.stdout.flush()
+
+    choices = hosting.Choices(
+        database=database,
+        store=store,
+        addresses=tuple(urls),
+        price=price,
+        every=every,
+        target=minutes * 60,
+        quorum=quorum,
+        licence=licence,
+        linger=linger,
+    )
+    with Run.begun(config.load(recipe, overrides), recipe) as run:
+        tls = (tls_cert, tls_key) if tls_cert else None
+        finished = hosting.serve(run, choices, address, port, tls=tls, ready=ready, pages=pages.ROUTERS)
+        state = "finished" if finished else "stopped; run the same command again to go on"
+        tell(as_json, {"run": str(run.path), "finished": finished}, f"{run.path} is {state}")

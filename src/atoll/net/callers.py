@@ -1,0 +1,82 @@
+"""Who asks: devices that act for accounts, known since they joined; each of their requests is good once."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from atoll.net import keys
+from atoll.net.crash import crash_point
+from atoll.net.database import Database
+from atoll.net.planning import Book
+from atoll.net.protocol import VERSION, Join, Joined
+from atoll.net.signing import Signed, Unsigned
+from atoll.net.tables import Account, Device, Nonce
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A device that acts for an account, by a request that is good once."""
+
+    account: str
+    device: str
+    signed: Signed
+
+
+def device(database: Database, key_id: str, now: float) -> Device | None:
+    """A device by its id, if it may still act."""
+    with database.reading() as session:
+        row = session.get(Device, key_id)
+    return row if row is not None and row.expires > now else None
+
+
+def once(session: Session, signed: Signed) -> None:
+    """Remember a request for as long as it is good, so that nobody can send it once more."""
+    if session.get(Nonce, (signed.key_id, signed.nonce)) is not None:
+        raise Unsigned("replay", "this request was made already; sign a new one")
+    session.add(Nonce(key=signed.key_id, nonce=signed.nonce, expires=signed.expires))
+
+
+def join(database: Database, book: Book, now: float, message: Join, signed: Signed) -> Joined:
+    """A device introduces itself, or does so again."""
+    delegation = message.delegation
+    if message.protocol != VERSION:
+        raise Unsigned("update", f"this coordinator speaks version {VERSION} of the protocol; update atoll")
+    keys.check_delegation(delegation, now)
+    answer = Joined(
+        account=keys.identity(delegation.account), device=keys.identity(delegation.device), now=now
+    )
+    if answer.device != signed.key_id:
+        raise Unsigned("signature", "a device introduces itself with its own key")
+    crash_point("join.before-commit")
+    with database.writing() as session:
+        once(session, signed)
+        _account(session, answer.account, message, now)
+        _device(session, book, answer, message, now)
+    crash_point("join.after-commit")
+    return answer
+
+
+def _account(session: Session, name: str, message: Join, now: float) -> None:
+    if session.get(Account, name) is None:
+        number = (session.scalar(select(func.max(Account.number))) or 0) + 1
+        public = message.delegation.account
+        session.add(Account(id=name, public=public, nickname=message.nickname, created=now, number=number))
+        session.flush()
+
+
+def _device(session: Session, book: Book, answer: Joined, message: Join, now: float) -> None:
+    delegation = message.delegation
+    row = session.get(Device, answer.device)
+    if row is not None:
+        if row.account != answer.account:
+            raise Unsigned("signature", "this device acts for another account; make it a new key")
+        row.expires, row.seen = delegation.expires, now
+        return
+    times = {"expires": delegation.expires, "created": now, "seen": now}
+    session.add(
+        Device(id=answer.device, account=answer.account, public=delegation.device, capabilities={}, **times)
+    )
+    session.flush()
+    facts = {"account": answer.account, "device": answer.device, "expires": delegation.expires}
+    book.note(session, "account", {**facts, "delegation": delegation.model_dump(mode="json")}, now)

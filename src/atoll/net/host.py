@@ -1,0 +1,316 @@
+"""From a recipe to a run that strangers work on, served until it is finished; started again, it goes on.
+
+The coordinator's own folder is `network` in the run's: keys, the database and the artifacts, unless they are
+elsewhere. What is published once stays: the manifest is in the database, and another recipe is refused.
+"""
+
+import contextlib
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from fastapi import APIRouter, FastAPI
+
+import atoll
+from atoll import plan
+from atoll.config import Facts, RunConfig
+from atoll.errors import ConfigError, RunError
+from atoll.net import judging, keeping, keys, leasing, log, publishing, units
+from atoll.net.api import create_app
+from atoll.net.artifacts import Artifacts
+from atoll.net.books import Books
+from atoll.net.coordinator import Coordinator, Limits
+from atoll.net.crash import crash_point
+from atoll.net.database import Database
+from atoll.net.keeping import Keeper
+from atoll.net.protocol import File, Manifest, SignedManifest, Unit, parse
+from atoll.net.statements import Signer
+from atoll.net.tables import Setting
+from atoll.net.verification import asking
+from atoll.runs import DONE, RESOLVED, Run, graph, stamped, stop_requests, write_json
+from atoll.runs.known import known
+from atoll.runs.records import SamplesContents, parse_record
+from atoll.serve import listening
+from atoll.storage.clock import CLOCK, Clock
+from atoll.storage.store import open_store
+
+FOLDER = "network"
+"""In a run's folder: what only its coordinator has use for."""
+MANIFEST = "manifest"
+LONGEST = 30_000
+"""Characters of a manifest that the log holds; a longer one is a file, of which it has the digest."""
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What whoever hosts a run decides."""
+
+    database: str = ""
+    store: str = ""
+    addresses: tuple[str, ...] = ()
+    price: int = 1000
+    """Milli-credits per 10^12 FLOPs."""
+    every: int = 0
+    """Steps between two hashes of a state; 0 for a hundredth of the longest training, at most 100."""
+    target: float = 7200.0
+    quorum: int = 2
+    licence: str = ""
+    linger: float = 30.0
+    """Seconds for which a finished run is still served, so that workers hear of it."""
+    retry: float = 10.0
+    pulse: float = keeping.EVERY
+    terms: leasing.Terms = field(default_factory=leasing.Terms)
+
+
+class GraphPlan:
+    """The graph of stages as a coordinator asks for it."""
+
+    def __init__(self, run: Run, manifest: Manifest, quorum: int, read: Callable[[File], bytes]) -> None:
+        self.run, self._manifest, self._quorum, self._read = run, manifest, quorum, read
+        self._counted: dict[str, units.Sizes] = {}
+
+    def ready(self, table: units.Table) -> list[Unit]:
+        """All units that can be worked on now."""
+        return units.ready(self.run, table, self._read, self.sizes(table))
+
+    def sizes(self, table: units.Table) -> units.Sizes:
+        """How large units are and what they are worth: better known once samples are at rest."""
+        record = table.get((self.run.data.path / DONE).relative_to(self.run.path).as_posix())
+        key = record.sha256 if record is not None else ""
+        if key not in self._counted:
+            facts = Facts() if record is None else _facts(self._read(record))
+            self._counted[key] = _sizes(self.run.config, self._manifest, self._quorum, facts)
+        return self._counted[key]
+
+    def finished(self, table: units.Table) -> bool:
+        """Whether every stage is there."""
+        return units.finished(self.run, table)
+
+    def shortened(self, unit: Unit, steps: int) -> Unit:
+        """A training with fewer steps."""
+        return units.shortened(unit, steps)
+
+    def allows(self, unit: Unit, path: str) -> bool:
+        """A unit makes files of its own stage, and says into what it was cut."""
+        if unit.role == "audit":
+            return path == asking.REPORT
+        node = graph.node(self.run, unit.stage)
+        own = (f"{units.folder_of(node)}/", f"{units.UNITS}/{node.kind.name}/", units.cut_file(node))
+        return path.startswith(own)
+
+
+@dataclass
+class Hosted:
+    """A published run and all that serves it."""
+
+    run: Run
+    coordinator: Coordinator
+    manifest: SignedManifest
+    publisher: log.Publisher
+    choices: Choices
+
+    def app(self, *routers: APIRouter) -> FastAPI:
+        """The application."""
+        return create_app(self.coordinator, self.manifest, *routers)
+
+    def keep(self) -> Keeper:
+        """What time does, in a thread of its own; the log is published on the way."""
+        return Keeper(self.coordinator, self.choices.pulse, self.publisher.publish)
+
+    def lay_out(self) -> None:
+        """Make the run's folder what `atoll run` would have made it."""
+        with self.coordinator.database.reading() as session:
+            table = judging.table_of(session)
+        files = {path: file.sha256 for path, file in units.folder(table).items()}
+        crash_point("host.before-layout")
+        self.coordinator.artifacts.lay_out(files, self.run.path)
+        write_json(self.run.path / RESOLVED, stamped(self.run.config.model_dump(mode="json")))
+        crash_point("host.after-layout")
+
+
+@contextlib.contextmanager
+def opened(run: Run, choices: Choices, clock: Clock = CLOCK) -> Iterator[Hosted]:
+    """Publish a run, or take up one that was published here before."""
+    place = run.path / FOLDER
+    place.mkdir(parents=True, exist_ok=True)
+    database = Database(choices.database or str(place / "coordinator.db"))
+    try:
+        migrated(database)
+        store = open_store(choices.store or str((place / "store").resolve()))
+        artifacts = Artifacts(store, place / "scratch", database, clock=clock)
+        key, log_key = keys.read_or_make(place / "coordinator.key"), keys.read_or_make(place / "log.key")
+        published = publishing.published(run)
+        draft = _manifest(published.config, choices, keys.public_hex(key), keys.public_hex(log_key))
+        text = _known(database, draft)
+        if text is None:
+            text = _publish(run, draft, published, artifacts, key, clock)
+        manifest = parse(Manifest, text.encode())
+        signer = Signer(key, manifest.digest)
+        here = Run(run.path, published.config)
+        coordinator = Coordinator(
+            database,
+            artifacts,
+            GraphPlan(here, manifest, choices.quorum, lambda file: artifacts.read(file.sha256)),
+            Books(signer),
+            judging.Judge(),
+            run=manifest.digest,
+            terms=choices.terms,
+            limits=Limits(retry=choices.retry, target=manifest.target_s),
+            clock=clock,
+            url=choices.addresses[0] if choices.addresses else "",
+        )
+        signed = SignedManifest(
+            manifest=text, signature=key.sign(text.encode()).hex(), key=keys.public_hex(key)
+        )
+        publisher = log.Publisher(database, store, log_key, f"atoll/{manifest.digest[:16]}")
+        yield Hosted(here, coordinator, signed, publisher, choices)
+    finally:
+        database.close()
+
+
+def migrated(database: Database) -> None:
+    """Bring a database to the tables of today."""
+    database.create()
+
+
+def _known(database: Database, draft: Manifest) -> str | None:
+    """The manifest that was published before; RunError if it is of another run."""
+    with database.reading() as session:
+        row = session.get(Setting, MANIFEST)
+    if row is None:
+        return None
+    manifest = parse(Manifest, str(row.value["text"]).encode())
+    if manifest.resolved != draft.resolved:
+        raise RunError("another recipe was published with this database; give this run another name")
+    return str(row.value["text"])
+
+
+def _publish(
+    run: Run,
+    draft: Manifest,
+    published: publishing.Published,
+    artifacts: Artifacts,
+    key: Ed25519PrivateKey,
+    clock: Clock,
+) -> str:
+    """Files first, by their digests; then manifest, table and the log's first entry in one transaction."""
+    table = units.table_of(run)
+    for path, source in published.files.items():
+        described = units.described(source, source.parent)
+        if described is None:
+            raise ConfigError(f"{source} is hidden or gone; give another data.source")
+        table[path] = described.model_copy(update={"path": path})
+    for path, file in table.items():
+        if artifacts.size(file.sha256) is None:
+            artifacts.add(published.files.get(path, run.path / path), file.sha256)
+            crash_point("publish.file")
+    manifest = draft.model_copy(update={"inputs": tuple(table[path] for path in sorted(table))})
+    text = manifest.model_dump_json()
+    facts = {"manifest": json.loads(text)}
+    if len(text) > LONGEST:
+        facts = {"manifest": None, "digest": manifest.digest, "file": artifacts.write(text.encode())}
+    crash_point("publish.before-commit")
+    now = clock.date()
+    with artifacts.database.writing() as session:
+        session.add(Setting(name=MANIFEST, value={"text": text}))
+        judging.add_files(session, table)
+        Books(Signer(key, manifest.digest)).note(session, "manifest", facts, now)
+    crash_point("publish.after-commit")
+    return text
+
+
+def _manifest(config: RunConfig, choices: Choices, key: str, log_key: str) -> Manifest:
+    run = Run(Path(config.name), config)
+    return Manifest(
+        name=config.name,
+        resolved=config.model_dump(mode="json"),
+        graph=tuple(node.name for node in graph.made(run)),
+        precision=config.expert.precision,
+        price=choices.price,
+        target_s=choices.target,
+        every=choices.every or _every(config),
+        addresses=choices.addresses,
+        licence=choices.licence,
+        coordinator=key,
+        log=log_key,
+        policy={"quorum": choices.quorum},
+        atoll=atoll.__version__,
+    )
+
+
+def _every(config: RunConfig) -> int:
+    longest = max((one.steps for one in graph.trainings(config).values()), default=1)
+    return max(1, min(100, longest // 100))
+
+
+def _facts(record: bytes) -> Facts:
+    contents = parse_record(json.loads(record), DONE).contents
+    return known(contents) if isinstance(contents, SamplesContents) else Facts()
+
+
+def _sizes(config: RunConfig, manifest: Manifest, quorum: int, facts: Facts) -> units.Sizes:
+    """How large units are; counted for some GPU, since FLOPs and bytes are the same on each."""
+    tree = config.plan.model_copy(update={"gpu": "A100-80GB"})
+    jobs: dict[str, Any] = {}
+    with contextlib.suppress(ConfigError):  # nobody knows the shape of samples before there are any
+        jobs = plan.plan(config.model_copy(update={"plan": tree}), facts)["jobs"]
+    longest = max((one.steps for one in graph.trainings(config).values()), default=1)
+    return units.Sizes(
+        run=manifest.digest,
+        segment=-(-longest // manifest.every) * manifest.every,
+        every=manifest.every,
+        price=manifest.price,
+        flops={name: float(job["flops"]) for name, job in jobs.items()},
+        memory={name: int(job["memory_bytes"]["total"]) for name, job in jobs.items()},
+        quorum=quorum,
+    )
+
+
+def serve(
+    run: Run,
+    choices: Choices,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    *,
+    tls: tuple[str, str] | None = None,
+    ready: Callable[[str, Hosted], None] = lambda url, hosted: None,
+    pages: tuple[APIRouter, ...] = (),
+) -> bool:
+    """Serve a run until it is finished, or until somebody stops it; whether it is finished."""
+    with opened(run, choices) as hosted, stop_requests():  # what uvicorn was told, it tells again at its end
+        server = listening.Server(hosted.app(*pages), host, port, lambda url: ready(url, hosted))
+        if tls is not None:
+            server.config.ssl_certfile, server.config.ssl_keyfile = tls
+        keeper = hosted.keep()
+        keeper.tick()
+        keeper.start()
+        ended = threading.Event()
+        watcher = threading.Thread(target=_watch, args=(hosted, server, ended), daemon=True)
+        watcher.start()
+        try:
+            server.run()
+        finally:
+            ended.set()
+            watcher.join()
+            keeper.stop()
+        if not hosted.coordinator.done:
+            return False
+        hosted.publisher.publish()
+        hosted.lay_out()
+        return True
+
+
+def _watch(hosted: Hosted, server: listening.Server, ended: threading.Event) -> None:
+    """Let a finished run go after a while."""
+    while not ended.wait(0.5):
+        if hosted.coordinator.done:
+            hosted.lay_out()
+            ended.wait(hosted.choices.linger)
+            server.should_exit = True
+            return

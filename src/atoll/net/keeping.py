@@ -1,0 +1,131 @@
+"""What time does to a run: silent holders, the coordinator's own absences, results that wait to be looked at.
+
+Everything here is a loop over the database: it may be killed anywhere, and run by several processes.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from sqlalchemy import delete, func, or_, select
+
+from atoll.errors import AtollError
+from atoll.net import leasing
+from atoll.net.coordinator import Coordinator
+from atoll.net.crash import crash_point
+from atoll.net.database import Away
+from atoll.net.judging import advance, table_of
+from atoll.net.tables import LeaseRow, Nonce, Outage, Setting, SubmissionRow, TaskRow, happened
+
+PULSE = "pulse"
+EVERY = 10.0
+"""Seconds between two signs of life of the coordinator."""
+ABSENT = 3.0
+"""Times `EVERY` without one: it was away."""
+logger = logging.getLogger(__name__)
+
+
+def pulse(here: Coordinator, every: float = EVERY) -> float:
+    """A sign of life; if the last one is long ago nobody is blamed for that time. How long it was."""
+    now = here.clock.date()
+    with here.database.writing(durable=False) as session:
+        row = session.get(Setting, PULSE)
+        last = now if row is None else float(row.value["time"])
+        if row is None:
+            session.add(Setting(name=PULSE, value={"time": now}))
+        else:
+            row.value = {"time": now}
+        gap = now - last
+        if gap <= every * ABSENT:
+            return 0.0
+        for task in session.scalars(select(TaskRow).where(TaskRow.state.in_(leasing.HELD))):
+            task.task = leasing.amnesty(task.task, gap)
+        for lease in session.scalars(select(LeaseRow).where(LeaseRow.state == "active")):
+            lease.deadline += gap
+            lease.heard += gap
+        session.add(Outage(since=last, until=now))
+        happened(session, now, "outage", since=last, until=now)
+        here.book.note(session, "outage", {"since": last, "until": now, "reason": "no sign of life"}, now)
+    return gap
+
+
+def sweep(here: Coordinator) -> int:
+    """Look after holders that are silent; how many tasks changed."""
+    now, changed = here.clock.date(), 0
+    overdue = or_(TaskRow.heard < now - here.terms.suspect, TaskRow.deadline < now)
+    crash_point("sweep.before-commit")
+    with here.database.writing() as session:
+        for row in session.scalars(select(TaskRow).where(TaskRow.state.in_(leasing.HELD), overdue)):
+            before, after = row.state, leasing.sweep(row.task, now, here.terms)
+            if after.state != before:
+                row.task = after
+                changed += 1
+                happened(session, now, f"holder_{after.state}", task=row.name, lease=row.holder)
+        session.execute(delete(Nonce).where(Nonce.expires <= now))
+    crash_point("sweep.after-commit")
+    return changed
+
+
+def reconsider(here: Coordinator) -> int:
+    """Look at results that nobody has looked at, because the coordinator was killed in between."""
+    with here.database.reading() as session:
+        waiting = list(
+            session.scalars(
+                select(SubmissionRow.id)
+                .where(SubmissionRow.state.in_(("received", "checked")))
+                .order_by(SubmissionRow.number)
+            )
+        )
+    for number in waiting:
+        here.judge.consider(here, number)
+    return len(waiting)
+
+
+def is_finished(here: Coordinator) -> bool:
+    """Whether every file of the run is there, and nothing is disputed."""
+    with here.database.reading() as session:
+        table = table_of(session)
+        waiting = session.scalar(
+            select(func.count()).where(
+                SubmissionRow.state.in_(("received", "checked")), SubmissionRow.canonical
+            )
+        )
+    return here.plan.finished(table) and not waiting
+
+
+class Keeper:
+    """Does all of it again and again, in a thread of its own; a database that is away is asked again."""
+
+    def __init__(
+        self, here: Coordinator, every: float = EVERY, also: Callable[[], object] = lambda: None
+    ) -> None:
+        self._here, self._every, self._also = here, every, also
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and wait for it."""
+        self._ended.set()
+        self._thread.join()
+
+    def tick(self) -> None:
+        """One round."""
+        pulse(self._here, self._every)
+        sweep(self._here)
+        reconsider(self._here)
+        advance(self._here)
+        self._also()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self.tick()
+            except Away as error:
+                logger.warning("%s; asking again", error)
+            except AtollError as error:
+                logger.warning("%s", error)
+            self._here.clock.wait(self._ended, self._every)

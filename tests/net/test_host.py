@@ -1,0 +1,124 @@
+"""From a recipe to a served run: published once, taken up again, at its end laid out as `atoll run` does."""
+
+import json
+
+import pytest
+from cryptography.exceptions import InvalidSignature
+
+from atoll import config
+from atoll.errors import RunError
+from atoll.net import host, judging, keys, log, protocol, publishing, statements, units
+from atoll.net.host import Choices
+from atoll.runs import Run
+from tests.net.crowds import Machine
+from tests.net.doing import Network
+
+FRIENDS = Choices(quorum=1, every=2, retry=1.0)
+
+
+@pytest.fixture
+def run(prepared):
+    """A run of which samples and clusters are there."""
+    return prepared()
+
+
+def manifest_of(hosted):
+    return protocol.parse(protocol.Manifest, hosted.manifest.manifest.encode())
+
+
+def test_a_manifest_says_what_the_run_is_and_is_signed(run):
+    with host.opened(run, FRIENDS) as hosted:
+        manifest = manifest_of(hosted)
+        key = keys.public_key(manifest.coordinator)
+        signature = bytes.fromhex(hosted.manifest.signature)
+        key.verify(signature, hosted.manifest.manifest.encode())
+        with pytest.raises(InvalidSignature):
+            key.verify(signature, hosted.manifest.manifest.replace("tiny", "tinz").encode())
+        assert manifest.digest == hosted.coordinator.run
+        expert = manifest.resolved["expert"]
+        assert (expert["precision"], expert["compile"], manifest.precision) == ("float32", "off", "float32")
+        assert {file.path for file in manifest.inputs} == set(units.table_of(run))
+        with hosted.coordinator.database.reading() as session:
+            envelope = session.get_one(log.Entry, 0).envelope
+        assert statements.opened(envelope).facts["manifest"] == json.loads(hosted.manifest.manifest)
+
+
+def test_started_again_it_is_the_same_run_and_another_recipe_is_refused(run):
+    with host.opened(run, FRIENDS) as hosted:
+        first = hosted.manifest
+    with host.opened(run, Choices(quorum=1, price=7)) as hosted:
+        assert hosted.manifest == first, "what is published stays, whatever else is asked for"
+        assert manifest_of(hosted).price == FRIENDS.price
+    tree = run.config.model_dump(mode="json")
+    tree["expert"]["steps"] = 12
+    with (
+        pytest.raises(RunError, match="another recipe"),
+        host.opened(Run(run.path, config.validate(tree, "x")), FRIENDS),
+    ):
+        pass
+
+
+def test_its_units_are_those_of_the_graph_and_touch_only_their_own_stage(run):
+    with host.opened(run, FRIENDS) as hosted:
+        here = hosted.coordinator
+        judging.advance(here)
+        machine = Machine.of(here)
+        offers = [machine.lease() for _ in range(4)]
+        names = {offer.unit.name for offer in offers}
+        assert names == {"router @ 0..6", *(f"expert {k} @ 0..10" for k in range(3))}
+        assert machine.lease().reason == "waiting"
+        unit = next(offer.unit for offer in offers if offer.unit.stage == "expert 1")
+        assert unit.work > 0 and unit.price > 0 and unit.memory > 0
+        for path, may in {
+            "experts/01/weights.safetensors": True,
+            "experts/01/state/step-00000002.safetensors": True,
+            "experts/010/x": False,
+            "experts/00/weights.safetensors": False,
+            "run.toml": False,
+            "resolved.json": False,
+            "network/coordinator.key": False,
+            "units/expert.json": True,
+        }.items():
+            assert here.plan.allows(unit, path) == may, path
+        audit = unit.model_copy(update={"role": "audit"})
+        assert here.plan.allows(audit, "audit/report.json")
+        assert not here.plan.allows(audit, "experts/01/weights.safetensors")
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_laid_out_as_if_it_had_been_made_here(run, tmp_path):
+    """Units done by machines of other tests, accepted here; the folder is a run that can be sampled."""
+    with host.opened(run, FRIENDS) as hosted:
+        here = hosted.coordinator
+        network = Network(hosted.run.config, tmp_path / "machines", every=2, segment=10)
+        with here.database.reading() as session:
+            network.table = judging.table_of(session)
+        for file in network.table.values():
+            network.lay_out([], tmp_path)
+            (network.folder / "files" / file.sha256).write_bytes(here.artifacts.read(file.sha256, 1 << 30))
+        network.finish()
+        for sha256 in {file.sha256 for file in network.table.values()}:
+            if here.artifacts.size(sha256) is None:
+                here.artifacts.add(network.folder / "files" / sha256, sha256)
+        with here.database.writing() as session:
+            judging.add_files(session, network.table)
+        judging.advance(here)
+        assert here.done
+        hosted.lay_out()
+        hosted.lay_out()
+    finished = Run.open(run.path)
+    assert finished.samples.done and finished.report.done and finished.expert(2).done
+    assert not list(run.path.glob("units")), "what only the network needs is not in it"
+
+
+def test_a_source_of_ones_own_goes_with_it(tmp_path, tiny):
+    import numpy as np
+
+    source = tmp_path / "mine.npz"
+    np.savez(source, images=np.zeros((40, 28, 28), np.uint8))
+    run = Run.create(config.load(tiny, [f"data.source='{source}'"]), tiny)
+    with host.opened(run, FRIENDS) as hosted:
+        manifest = manifest_of(hosted)
+        assert [file.path for file in manifest.inputs] == ["source/mine.npz"]
+        assert str(tmp_path) not in hosted.manifest.manifest, "nobody hears where it lies"
+        assert publishing.published(run).config.data.source == "source/mine.npz"
