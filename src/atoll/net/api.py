@@ -32,6 +32,9 @@ RETRY = 5
 RANGE = re.compile(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})")
 EMPTY = re.compile(r"bytes \*/0")
 IDENTIFIER = r"^[0-9a-zA-Z_-]{1,64}$"
+PLACE = "#/components/schemas/{model}"
+PARTS: dict[str, Any] = {}
+"""Of what messages are made, for the API's description."""
 router = APIRouter()
 
 
@@ -81,8 +84,8 @@ def _caller(here: Coordinator, http: Request, body: bytes) -> Caller:
 
 def _described(kind: type[Message]) -> dict[str, Any]:
     """How the API's description shows a body that is parsed by hand."""
-    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
+    schema = kind.model_json_schema(ref_template=PLACE)
+    PARTS.update(schema.pop("$defs", {}))
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
@@ -220,9 +223,8 @@ def submission(http: Request, name: str) -> Any:
     return here_of(http).receipt(name)
 
 
-@router.api_route(
-    "/v1/files/{sha256}", methods=["GET", "HEAD"], responses=PROBLEMS, response_class=FileResponse
-)
+@router.head("/v1/files/{sha256}", responses=PROBLEMS, response_class=FileResponse, include_in_schema=False)
+@router.get("/v1/files/{sha256}", responses=PROBLEMS, response_class=FileResponse)
 def file(http: Request, sha256: str) -> Response:
     """A file, or a range of it; whoever signs the question hears how much of it is here of its own."""
     here = here_of(http)
@@ -291,6 +293,14 @@ def create_app(
         app.include_router(one)
     for error, handler in HANDLERS.items():
         app.add_exception_handler(error, handler)
+    describe = app.openapi
+
+    def described() -> dict[str, Any]:
+        schema = describe()
+        schema["components"]["schemas"] = {**PARTS, **schema["components"]["schemas"]}
+        return schema
+
+    app.openapi = described  # type: ignore[method-assign]
     return app
 
 

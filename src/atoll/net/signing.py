@@ -115,7 +115,7 @@ def verify(request: Request, body: bytes, find: Find, now: float) -> Signed:
             message, max_age=None, expect_tag=TAG, require_components=COVERED, body=body
         )
     except (InvalidSignature, HTTPMessageSignaturesException, ValueError, TypeError, KeyError) as error:
-        if isinstance(error.__cause__, Unsigned):
+        if isinstance(error.__cause__, AtollError):  # the one who knows keys has a reason of its own
             raise error.__cause__ from None
         raise Unsigned("signature", "the signature does not fit the request") from None
     if len(results) != 1:
