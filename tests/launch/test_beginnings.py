@@ -60,6 +60,8 @@ def test_an_expert_elsewhere_downloads_what_it_begins_with(place, finished, kind
 def test_a_whole_run_on_an_engine(place, finished, request, kind, on):
     begin = "start.steps=1" if kind == "start" else f"expert.init='{finished.expert(0).path}'"
     run = place("driver", begin)
+    for name in ("router",) if kind == "start" else ("router", "init 0", "expert 1", "expert 2"):
+        leased.work(graph.node(run, name))  # here, in a moment: one expert shows what travels
     if on == "ray":
         request.getfixturevalue("ray")
     driver.drive(run, on, quiet())
