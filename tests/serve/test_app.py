@@ -9,6 +9,7 @@ def test_the_description_is_complete(client):
         "/metrics",
         "/v1/samples",
         "/v1/samples/{id}",
+        "/v1/makers",
         "/v1/models",
         "/v1/models/{name}",
         "/v1/images/generations",
