@@ -29,6 +29,8 @@ SERIES = Facts(shape=(2, 64), rows=500, classes=0, captions=False)
         (["partition.clusters=6000"], PICTURES, "clusters = 6,000, but there are 5,000 samples"),
         (["sample.strategy=top-9", "partition.clusters=2"], Facts(), "'top-9' of 2 experts.*top-1 to top-2"),
         (["evaluate.strategies=['top-9']"], Facts(), "evaluate.strategies: 'top-9' of 8 experts"),
+        (["encode.features=start"], Facts(), "experts begin with nothing: add .start., or use 'pixels'"),
+        (["encode.features=start", "partition.like=a"], Facts(), "partition.like has features of its own"),
         (["sample.experts=[8]"], Facts(), "sample.experts names 8, but this run has experts 0 to 7"),
     ],
 )

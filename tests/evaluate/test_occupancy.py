@@ -12,7 +12,7 @@ from scipy import spatial
 from atoll.config import EncodeConfig
 from atoll.data import rules
 from atoll.errors import DataError
-from atoll.evaluate import occupancy
+from atoll.evaluate import grouped, occupancy
 from tests.evaluate.made import contents_of
 
 COUNTS = st.lists(st.integers(0, 20), min_size=2, max_size=6).filter(any)
@@ -67,7 +67,7 @@ def test_the_interval_never_falls_below_nothing():
     assert found["high"] > 0.001
 
 
-RUN = SimpleNamespace(partition=None, config=SimpleNamespace(encode=EncodeConfig()))
+RUN = SimpleNamespace(partition=None, config=SimpleNamespace(encode=EncodeConfig(), grouped_by_start=False))
 """As much of a run as is asked for."""
 
 
@@ -90,7 +90,7 @@ def test_samples_get_the_cluster_of_the_partitions_own_rule(monkeypatch):
     """They are shown to it as they would rest: bytes, and half precision of their features."""
     rule = SignRule()
     monkeypatch.setattr(rules, "load_rule", lambda stage: rule)
-    x_0 = torch.full((occupancy.BATCH + 2, 1, 28, 28), -0.5)
+    x_0 = torch.full((grouped.BATCH + 2, 1, 28, 28), -0.5)
     x_0[::3] = 0.5
     found = occupancy.clusters_of(RUN, x_0, contents_of((1, 28, 28)))
     assert found.tolist() == [int(index % 3 == 0) for index in range(len(x_0))]

@@ -29,3 +29,15 @@ def test_a_student_reads_what_it_begins_with():
 def test_a_report_shows_the_students_that_there_are():
     shown = edges.of_report(config(student={"few": {}}), 0)
     assert shown == ["samples", "expert 0", "expert 1", "router", "student", "few-step"]
+
+
+def test_clusters_by_the_start_come_after_it():
+    grouped = config(start={}, encode={"features": "start"})
+    assert edges.of_start(grouped, 0) == ["pool"]
+    assert edges.of_features(grouped, 0) == ["data", "start"]
+    assert edges.of_partition(grouped, 0) == ["data", "features"]
+    imported = config(expert={"init": "folder"}, encode={"features": "start"})
+    assert edges.of_features(imported, 0) == ["data", "init 0"]
+    alone = config(start={}, encode={"features": "start"}, partition={"clusters": 1})
+    assert edges.of_partition(alone, 0) == ["data"]
+    assert edges.of_start(alone, 0) == ["cluster 0"]

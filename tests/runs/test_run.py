@@ -5,7 +5,7 @@ import pytest
 from atoll import runs
 from atoll.config import RunConfig
 from atoll.errors import CorruptError, RunError, StaleError
-from atoll.runs import Metrics, Run, Stage
+from atoll.runs import Metrics, Run, Stage, inputs
 from atoll.runs.records import Contents
 
 
@@ -168,3 +168,19 @@ def test_a_record_without_its_files_is_done_but_not_here(tmp_path):
     (stage.path / "a").unlink()
     assert stage.done
     assert not stage.here
+
+
+def test_steps_by_share_are_the_steps_of_the_mean_expert(prepared):
+    plain, shared = (
+        prepared(name="plain"),
+        prepared("expert.steps_of='share'", "expert.steps=1000", name="shared"),
+    )
+    assert plain.expert_settings(0) == plain.config.expert_for(0)
+    sizes = shared.partition.contents.sizes
+    steps = [shared.expert_settings(index).steps for index in range(3)]
+    assert steps == [round(3000 * size / sum(sizes)) for size in sizes]
+    assert abs(sum(steps) - 3000) <= 3
+    same = prepared(f"expert.steps={steps[0]}", name="same")
+    assert inputs.expert_from(same, 0) == inputs.expert_from(shared, 0), (
+        "it is what counts, however it was said"
+    )

@@ -305,3 +305,39 @@ def test_experts_go_on_from_a_common_start(done, tmp_path, monkeypatch):
     start = shop.run(cell.start).expert(0)
     for k in range(2):
         assert shop.run(cell).expert(k).record.made_from["init"] == start.digest
+
+
+GROUPED = """
+name = "grouped"
+recipe = "tiny.toml"
+[set]
+evaluate.num = 24
+evaluate.reference = 300
+evaluate.bootstrap = 3
+[budget]
+samples = [2000]
+router = 0.1
+start = [0.4]
+[axes]
+partition.clusters = [2]
+encode.features = ["pixels", "start"]
+"""
+
+
+def test_clusters_by_the_start_are_made_once_it_is_trained_and_are_paid_for(tmp_path, monkeypatch):
+    (tmp_path / "tiny.toml").write_text(TINY)
+    (tmp_path / "study.toml").write_text(GROUPED)
+    monkeypatch.setattr(classifier, "STEPS", 20)
+    shop = Workshop(design.load(tmp_path / "study.toml"))
+    cells = shop.cells()
+    _, pixels, start = sorted(cells, key=lambda cell: (not cell.monolith, str(cell.values)))
+    assert pixels.start is not None and start.start is not None
+    assert pixels.start.training == start.start.training, "one start for both"
+    rows = shop.data().contents.rows
+    paid = (pixels.config.expert.steps - start.config.expert.steps) * 2 * start.config.expert.batch
+    assert abs(paid - rows / 6) <= 2 * start.config.expert.batch
+    room.prepare(shop, cells)
+    carry_out(shop, cells)
+    assert all(shop.done(cell) for cell in cells)
+    features = [shop.partition(cell).contents.features for cell in (pixels, start)]
+    assert features == ["pixels", "start"]

@@ -35,6 +35,7 @@ def check(config: RunConfig, facts: Facts) -> None:
 def problems(config: RunConfig, facts: Facts) -> Iterator[str]:
     """Everything that is wrong as far as the facts tell."""
     yield from _condition(config, facts)
+    yield from _features(config)
     yield from _strategies(config)
     clusters = config.partition.clusters
     if facts.rows is not None and clusters > facts.rows:
@@ -55,6 +56,15 @@ def _condition(config: RunConfig, facts: Facts) -> Iterator[str]:
             "condition.kind is 'class', but the samples have no labels: "
             "name them by data.label_field, or leave it at 'none'"
         )
+
+
+def _features(config: RunConfig) -> Iterator[str]:
+    if config.encode.features != "start":
+        return
+    if config.grouped_by_start and config.start is None and not config.inits():
+        yield "encode.features is 'start', but experts begin with nothing: add [start], or use 'pixels'"
+    if config.partition.like is not None:
+        yield "partition.like has features of its own: leave out encode.features = 'start'"
 
 
 def _strategies(config: RunConfig) -> Iterator[str]:

@@ -52,7 +52,8 @@ class EncodeConfig(Section):
     autoencoder: str | None = None
     """A diffusers AutoencoderKL or AutoencoderTiny whose latents are trained on; by default pixels stay."""
     features: str = "pixels"
-    """`pixels`, a vision model of transformers (`facebook/dinov2-base`), or EfficientNet-Lite0 by folder."""
+    """`pixels`; `start`, what the network that experts begin with sees in a sample, which needs no foreign
+    model; a vision model of transformers (`facebook/dinov2-base`); or EfficientNet-Lite0 by folder."""
     text: str | None = None
     """A text encoder of transformers for the captions; by default there is none."""
     text_tokens: int = Field(77, ge=1)
@@ -78,7 +79,8 @@ class PartitionConfig(Section):
     balanced: bool = True
     """Give every cluster about the same number of samples."""
     dimensions: int | None = Field(None, ge=1)
-    """Principal components of the features to keep; by default 64 of pixels and all of a model's."""
+    """Principal components of the features to keep; by default 64 of pixels, 48 of a start's, all of a
+    vision model's."""
     file: Annotated[str | None, ELSEWHERE] = None
     """For `file`: a .csv, .jsonl or .parquet with columns `cluster` and `name` or `id`."""
     like: Annotated[str | None, ELSEWHERE] = None

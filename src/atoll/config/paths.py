@@ -10,7 +10,7 @@ from atoll.config.adapter import START
 
 EMBEDDED = ("fashion-5k",)
 """Sets of samples that come with the program."""
-WORDS = {"data.source": EMBEDDED, "expert.adapter.base": (START,)}
+WORDS = {"data.source": EMBEDDED, "expert.adapter.base": (START,), "encode.features": ("pixels", START)}
 """Values that are no paths, whatever lies beside a recipe."""
 PATHS = ("data.source", "partition.file", "partition.like")
 """Keys that name a file or a folder."""

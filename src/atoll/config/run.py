@@ -84,12 +84,24 @@ class RunConfig(Section):
                     )
         return self
 
+    @property
+    def grouped_by_start(self) -> bool:
+        """Whether samples are grouped by what the network that experts begin with sees in them."""
+        asked = self.partition
+        alike = (asked.method, asked.like) == ("features", None) and asked.clusters > 1
+        return alike and self.encode.features == "start"
+
+    @property
+    def pooled(self) -> bool:
+        """Whether the start is trained before there are clusters, on all samples together."""
+        return self.grouped_by_start and self.start is not None
+
     def start_settings(self) -> ExpertConfig:
         """The network that all experts begin with: an expert's, trained as [start] says."""
         assert self.start is not None
         training = {key: getattr(self.start, key) for key in TrainConfig.model_fields}
         return self.expert.model_copy(
-            update={**training, "override": (), "batch_of": "expert", "adapter": None}
+            update={**training, "override": (), "batch_of": "expert", "steps_of": "expert", "adapter": None}
         )
 
     def inits(self) -> list[str]:

@@ -87,6 +87,9 @@ class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
     adapter: AdapterConfig | None = None
     """Train a small update of a network that stays as it is, instead of a network: an inline table of `rank`,
     `targets`, `scale`, `tokens` and `base`."""
+    steps_of: Literal["expert", "share"] = "expert"
+    """`share`: `steps` is the mean of all experts, and each takes as many as its cluster's share of the
+    samples, since it will be asked so often."""
     batch_of: Literal["expert", "monolith"] = "expert"
     """`monolith`: `batch` is divided among the clusters, so that K experts cost what one model would."""
     override: Annotated[tuple[OverrideConfig, ...], ELSEWHERE] = Field((), strict=False)

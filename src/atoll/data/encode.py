@@ -332,7 +332,7 @@ def _contents(source: Source, config: RunConfig, parts: Mapping[str, Facts], dup
             "bytes": sum(fact.bytes for fact in facts),
             "parts": [(part, fact.rows) for part, fact in parts.items()],
             "class_names": class_names(source, facts),
-            "features": config.encode.features,
+            "features": "pixels" if config.encode.features in features.OWN else config.encode.features,
             "text": None if first.text is None else {"model": config.encode.text, **first.text},
             "autoencoder": config.encode.autoencoder,
             "preview": preview(facts),

@@ -16,6 +16,8 @@ from atoll.data.borrowed import is_folder, loading, require
 from atoll.data.efficientnet import EfficientNetLite0
 from atoll.errors import DataError
 
+OWN = ("pixels", "start")
+"""What needs no foreign model; what a start sees comes later, and pixels stay beside the samples."""
 PIXEL_FEATURES = 1024
 """At most so many values of a sample serve as its features when there is no model to make better ones."""
 
@@ -30,7 +32,7 @@ class Features(Protocol):
 
 def open_features(config: EncodeConfig, kind: str, *, unit: bool = True) -> Features:
     """The features that `encode.features` names; those of models have length one, if not told otherwise."""
-    if config.features == "pixels":
+    if config.features in OWN:
         return pixel_features
     if kind not in ("image", "video"):
         raise DataError(f"encode.features '{config.features}' sees pictures, not {kind}; use 'pixels'")

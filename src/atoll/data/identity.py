@@ -134,5 +134,7 @@ def identity_of_settings(config: RunConfig) -> dict[str, str]:
     borrowed = {key: getattr(config.encode, key) for key in ("autoencoder", "features", "text")}
     folders = {key: name for key, name in borrowed.items() if name and Path(name).expanduser().is_dir()}
     known = {key: identity_of_files(find_files(name)) for key, name in folders.items()}
+    if config.encode.features == "start":  # which lies elsewhere: at rest there are pixels
+        known["features"] = "pixels"
     encode = config.encode.model_copy(update=known)
     return {"data": settings_digest(config.data), "encode": settings_digest(encode)}

@@ -19,6 +19,7 @@ from atoll.data.parts import Parts, remove_partial
 from atoll.data.rules import (
     PER_CENTRE,
     PIXEL_DIMENSIONS,
+    START_DIMENSIONS,
     FeatureRule,
     LabelRule,
     RandomRule,
@@ -62,7 +63,7 @@ def partition(run: Run, *, progress: Progress | None = None) -> Stage[PartitionC
 def _write(run: Run, made_from: dict[str, Any], tell: Progress) -> None:
     """Fit, assign, gather, show; each step leaves files from which an interrupted call goes on."""
     stage, config = run.partition, run.config.partition
-    parts = Parts(run.data, run.config.data.holdout)
+    parts = Parts.of(run)
     rule = make_rule(parts, config, run.config.seed, stage.path)
     files = rule.save(stage.path)
     for number, name in enumerate(parts.names):
@@ -73,14 +74,14 @@ def _write(run: Run, made_from: dict[str, Any], tell: Progress) -> None:
     for number, unit in enumerate(units):
         gather_unit(parts, unit, run, number)
         tell("parts gathered", number + 1, len(units))
-    shared = _shared(parts, summary["sizes"])
-    _finish_clusters(run, parts, summary["sizes"], len(units), made_from, shared)
+    known = shared(parts, summary["sizes"])
+    _finish_clusters(run, parts, summary["sizes"], len(units), made_from, known)
     contents = PartitionContents(
-        **shared,
+        **known,
         rows=sum(summary["sizes"]),
         holdout=summary["holdout"],
         method=config.method,
-        features=parts.contents.features,
+        features=parts.grouped_by,
         sizes=summary["sizes"],
         digests=tuple(run.cluster(cluster).digest for cluster in range(config.clusters)),
         **summary["quality"],
@@ -115,6 +116,8 @@ def make_rule(parts: Parts, config: PartitionConfig, seed: int, folder: Path) ->
     ids, features = draw(parts, PER_CENTRE * config.fine, seed)
     if config.method == "random" or config.clusters == 1:
         return RandomRule.fit(ids, config.clusters, seed)
+    if parts.grouped_by == "start":
+        return FeatureRule.fit(features, config, seed, config.dimensions or START_DIMENSIONS)
     if contents.features != "pixels":
         return FeatureRule.fit(features, config, seed, config.dimensions)
     scale = None
@@ -127,7 +130,7 @@ def make_rule(parts: Parts, config: PartitionConfig, seed: int, folder: Path) ->
 def _rule_like(parts: Parts, config: PartitionConfig) -> Rule:
     assert config.like is not None
     stage = inputs.like_stage(config.like)
-    for key, here in (("clusters", config.clusters), ("features", parts.contents.features)):
+    for key, here in (("clusters", config.clusters), ("features", parts.grouped_by)):
         there = getattr(stage.contents, key)
         if there != here:
             raise DataError(
@@ -244,12 +247,25 @@ def gather_unit(parts: Parts, unit: Unit, run: Run, number: int) -> None:
     for prefix, column in columns.items():
         cluster = assigned[column]
         for index in np.unique(cluster[cluster >= 0]):
-            # By id, which is as good as at random: neighbours in a source are often alike.
-            own = table.take(pa.array(np.flatnonzero(cluster == index))).sort_by("id")
-            with replacing(run.cluster(int(index)).path / f"{prefix}-{number:05d}.parquet") as beside:
-                write_cluster_file(beside, own, parts.contents.group)
-            counts[_counted(prefix, int(index))] = own.num_rows
+            path = run.cluster(int(index)).path / part_file(prefix, number)
+            counts[_counted(prefix, int(index))] = write_rows(
+                table, cluster == index, path, parts.contents.group
+            )
     write_json(marker, counts)
+
+
+def part_file(prefix: str, number: int) -> str:
+    """The file of a cluster with its rows of a unit."""
+    return f"{prefix}-{number:05d}.parquet"
+
+
+def write_rows(table: pa.Table, wanted: NDArray[np.bool_], path: Path, group: int) -> int:
+    """Write some rows as a file of a cluster; how many they are."""
+    # By id, which is as good as at random: neighbours in a source are often alike.
+    own = table.take(pa.array(np.flatnonzero(wanted))).sort_by("id")
+    with replacing(path) as beside:
+        write_cluster_file(beside, own, group)
+    return own.num_rows
 
 
 def _counted(prefix: str, cluster: int) -> str:
@@ -264,21 +280,25 @@ def read_unit(
 
     Clusters are by columns of the assignment: of those that are trained on, and of those that are held out.
     """
-    classes = {name: index for index, name in enumerate(parts.contents.class_names)}
-    tables, assigned = [], []
+    assigned = []
     for name, group, _ in unit:
-        tables.append(parts.read_group(name, group))
         with open_parquet(stage, assignment_name(name)) as file:
             assigned.append(file.read_row_group(group, list(columns)))
-    table = pa.concat_tables(tables)
+    clusters = {name: pa.concat_tables(assigned)[name].fill_null(-1).to_numpy() for name in columns}
+    return read_rows(parts, unit), clusters
+
+
+def read_rows(parts: Parts, unit: Unit) -> pa.Table:
+    """Samples of a unit with their labels as numbers."""
+    classes = {name: index for index, name in enumerate(parts.contents.class_names)}
+    table = pa.concat_tables([parts.read_group(name, group) for name, group, _ in unit])
     labels = [None if label is None else classes[label] for label in table["label"].to_pylist()]
     text = [name for name in TEXT_COLUMNS if name in table.column_names]
     table = table.set_column(table.column_names.index("label"), "label", pa.array(labels, pa.int64()))
-    clusters = {name: pa.concat_tables(assigned)[name].fill_null(-1).to_numpy() for name in columns}
-    return table.select(["id", "sample", "label", "caption", *text]).combine_chunks(), clusters
+    return table.select(["id", "sample", "label", "caption", *text]).combine_chunks()
 
 
-def _shared(parts: Parts, sizes: Sequence[int]) -> dict[str, Any]:
+def shared(parts: Parts, sizes: Sequence[int]) -> dict[str, Any]:
     """What every cluster knows of the whole."""
     keys = SamplesContents.model_fields.keys() - {"rows"}
     return {
@@ -295,24 +315,24 @@ def _finish_clusters(
     sizes: Sequence[int],
     units: int,
     made_from: dict[str, Any],
-    shared: dict[str, Any],
+    known: dict[str, Any],
 ) -> None:
     """Say of every cluster what is in it."""
     written = [read_json(unit_marker(run.partition, number)) for number in range(units)]
     for cluster, rows in enumerate(sizes):
         files = {
             prefix: tuple(
-                (f"{prefix}-{number:05d}.parquet", counts[_counted(prefix, cluster)])
+                (part_file(prefix, number), counts[_counted(prefix, cluster)])
                 for number, counts in enumerate(written)
                 if _counted(prefix, cluster) in counts
             )
             for prefix in (PART, HOLDOUT)
         }
         contents = ClusterContents(
-            **shared,
+            **known,
             cluster=cluster,
             rows=rows,
-            prior=shared["priors"][cluster],
+            prior=known["priors"][cluster],
             bytes=parts.contents.bytes * rows // max(1, parts.contents.rows),
             parts=files[PART],
             holdout=files[HOLDOUT],

@@ -18,8 +18,9 @@ from atoll.data.samples import Sample, Skipped
 from atoll.data.store import fixed_bytes, group_rows, open_parquet
 from atoll.data.text import TextAtRest
 from atoll.errors import CorruptError, DataError
-from atoll.runs import Stage, file_digest, repair, replacing
+from atoll.runs import Run, Stage, file_digest, repair, replacing
 from atoll.runs.records import DataContents
+from atoll.runs.seen import FeaturesContents
 
 KEPT_REASONS = 50
 """Different reasons that a part names."""
@@ -205,13 +206,29 @@ def read_facts(path: Path) -> Facts:
 class Parts:
     """The finished parts of a `data/` folder, read without holding more than one in memory."""
 
-    def __init__(self, data: Stage[DataContents], holdout: float = 0.0) -> None:
-        """`holdout` is the share of samples that count for nothing but to be held out."""
-        self.stage, self.record, self.holdout = data, data.record, holdout
+    def __init__(
+        self, data: Stage[DataContents], holdout: float = 0.0, features: Stage[FeaturesContents] | None = None
+    ) -> None:
+        """`holdout` is the share of samples that count for nothing but to be held out.
+
+        `features` are those of a network of ours, in place of what lies beside the samples.
+        """
+        self.stage, self.record, self.holdout, self._features = data, data.record, holdout, features
         self.contents: DataContents = data.contents
         self.rows_of: dict[str, int] = {name: rows for name, rows in self.contents.parts if rows}
         self.names = list(self.rows_of)
         self._verified: set[str] = set()
+
+    @classmethod
+    def of(cls, run: Run) -> "Parts":
+        """Those of a run, with what its samples are grouped by."""
+        features = run.features if run.config.grouped_by_start else None
+        return cls(run.data, run.config.data.holdout, features)
+
+    @property
+    def grouped_by(self) -> str:
+        """Where the features come from."""
+        return self.contents.features if self._features is None else "start"
 
     def verify(self, name: str) -> Path:
         """The path of a file after checking, once, that it is the one that was written."""
@@ -257,7 +274,8 @@ class Parts:
 
     def features(self, name: str) -> NDArray[Any]:
         """(rows, features) of a part, left on disk until they are looked at."""
-        path = self.verify(features_path(Path(name)).name)
+        own = features_path(Path(name)).name
+        path = self.verify(own) if self._features is None else self._features.verify(own)
         features: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         return features
 

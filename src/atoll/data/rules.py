@@ -21,7 +21,7 @@ FINE, CENTROIDS, PROJECTION = "fine.npy", "centroids.npy", "projection.npy"
 PER_CENTRE = 256
 """Samples per fine centre that the centres are found from; more make no difference."""
 ITERATIONS = 20
-PIXEL_DIMENSIONS = 64
+PIXEL_DIMENSIONS, START_DIMENSIONS = 64, 48
 MIXED = np.uint64(0x9E3779B97F4A7C15)
 
 

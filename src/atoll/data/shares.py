@@ -80,7 +80,7 @@ class Assignments:
 
     @property
     def _parts(self) -> parts.Parts:
-        return parts.Parts(self.run.data, self.run.config.data.holdout)
+        return parts.Parts.of(self.run)
 
     @cached_property
     def _rule(self) -> rules.Rule:

@@ -64,7 +64,7 @@ def cost(run: Run, ensemble: Ensemble, base: bool) -> dict[str, float]:
     clusters, rows = run.config.partition.clusters, run.config.credit.num
     forward = [_forward(run.expert(index)) for index in range(clusters)]
     trained = [
-        3 * flops * run.config.expert_for(index).steps * run.config.expert_for(index).batch
+        3 * flops * run.expert_settings(index).steps * run.expert_settings(index).batch
         for index, flops in enumerate(forward)
     ]
     router = _forward(run.router) if ensemble.router is not None else 0.0

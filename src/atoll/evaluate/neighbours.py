@@ -2,25 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from atoll.data import rules
-from atoll.data.features import open_features, to_rest
 from atoll.data.partition import read_assignment
 from atoll.data.parts import Parts
 from atoll.data.store import fixed_bytes
 from atoll.data.values import standardise
-from atoll.errors import DataError
-from atoll.evaluate.distances import in_parts
-from atoll.evaluate.reference import as_seen
+from atoll.evaluate.grouped import features_of, rule_of
 from atoll.runs import Run
-
-BATCH = 500
 
 
 @dataclass(frozen=True)
@@ -41,10 +33,10 @@ def nearest(run: Run, x_0: Tensor, count: int) -> list[list[list[Neighbour]]] | 
     None where the data are not at hand, or were not clustered by features. Nearest in features is not where
     a sample comes from: see the sentence of `makers`.
     """
-    if not count or not run.data.here or (rule := _rule(run)) is None:
+    if not count or not run.data.here or (rule := rule_of(run)) is None:
         return None
-    parts, clusters = Parts(run.data), run.config.partition.clusters
-    rows = torch.from_numpy(rule.points(_features(run, x_0)))
+    parts, clusters = Parts.of(run), run.config.partition.clusters
+    rows = torch.from_numpy(rule.points(features_of(run, x_0, run.partition.contents)))
     best: list[list[list[Neighbour]]] = [[[] for _ in range(clusters)] for _ in range(len(x_0))]
     for name in parts.names:
         cluster = torch.from_numpy(
@@ -62,25 +54,6 @@ def nearest(run: Run, x_0: Tensor, count: int) -> list[list[list[Neighbour]]] | 
                 new = [Neighbour(bytes(ids[row]).hex(), far) for far, row in pairs]
                 best[sample][k] = sorted([*best[sample][k], *new], key=lambda one: one.distance)[:count]
     return best
-
-
-def _rule(run: Run) -> rules.FeatureRule | None:
-    """The rule by which samples were clustered, if others than training samples can be told by it."""
-    try:
-        rule = rules.load_rule(run.partition)
-    except DataError:
-        return None
-    return rule if isinstance(rule, rules.FeatureRule) else None
-
-
-def _features(run: Run, x_0: Tensor) -> NDArray[Any]:
-    """Features of samples as networks make them."""
-    contents = run.partition.contents
-    see, rows = open_features(run.config.encode, contents.kind), []
-    for part in in_parts(x_0, BATCH):
-        values = as_seen(part, contents).cpu()
-        rows.append(to_rest(see(values), values))
-    return np.concatenate(rows)
 
 
 def by_id(run: Run, ids: Sequence[str]) -> dict[str, Tensor]:

@@ -5,32 +5,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atoll.data import rules
-from atoll.data.features import open_features, to_rest
-from atoll.errors import DataError
 from atoll.evaluate import distances
+from atoll.evaluate.grouped import features_of, rule_of
 from atoll.evaluate.intervals import bootstrap
-from atoll.evaluate.reference import as_seen
 from atoll.runs import Run
 from atoll.runs.records import SampleFormat
-
-BATCH = 500
 
 
 def clusters_of(run: Run, x_0: Tensor, contents: SampleFormat) -> Tensor | None:
     """The cluster that the partition's own rule gives each sample; None where only real ones have one."""
-    try:
-        rule = rules.load_rule(run.partition)
-    except DataError:
+    rule = rule_of(run)
+    if rule is None:
         return None
-    if not isinstance(rule, rules.FeatureRule):
-        return None
-    see = open_features(run.config.encode, contents.kind)
-    rows = []
-    for part in distances.in_parts(x_0, BATCH):
-        values = as_seen(part, contents).cpu()
-        rows.append(torch.from_numpy(to_rest(see(values), values)))
-    return torch.from_numpy(rule.assign_features(torch.cat(rows).numpy()).cluster)
+    return torch.from_numpy(rule.assign_features(features_of(run, x_0, contents)).cluster)
 
 
 def shares(members: Tensor, real: Tensor, resamples: int) -> dict[str, Any]:

@@ -19,6 +19,21 @@ def clusters(config: RunConfig, index: int) -> list[str]:
     return each("cluster", config)
 
 
+def of_start(config: RunConfig, index: int) -> list[str]:
+    """All samples, in clusters or before there are any."""
+    return ["pool"] if config.pooled else clusters(config, index)
+
+
+def of_features(config: RunConfig, index: int) -> list[str]:
+    """All samples, and the network that sees them."""
+    return ["data", *_beginning(config, "start")]
+
+
+def of_partition(config: RunConfig, index: int) -> list[str]:
+    """All samples, and what they are grouped by if that does not lie with them."""
+    return ["data", *(["features"] if config.grouped_by_start else [])]
+
+
 def of_expert(config: RunConfig, index: int) -> list[str]:
     """Its own cluster, and what it begins with."""
     if config.start is not None:

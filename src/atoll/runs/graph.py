@@ -52,7 +52,7 @@ class Kind:
     """How many there are of it, where they are numbered."""
     command: str = ""
     """The command that makes it; by default its name."""
-    training: Callable[[RunConfig, int], TrainConfig] | None = None
+    training: Callable[[Run, int], TrainConfig] | None = None
     """The settings of what is trained; a training is a job of its own, on a GPU and by ranks if there are."""
     alone: bool = False
     """A job of its own although nothing is trained."""
@@ -120,7 +120,7 @@ class Node:
     @property
     def training(self) -> TrainConfig | None:
         """The settings of what is trained, if anything is."""
-        return None if self.kind.training is None else self.kind.training(self.run.config, self.index)
+        return None if self.kind.training is None else self.kind.training(self.run, self.index)
 
     def made_from(self) -> dict[str, Any]:
         """What it is made from today; what it reads must be finished."""
@@ -263,11 +263,31 @@ KINDS: tuple[Kind, ...] = (
         gpu=True,
     ),
     Kind(
+        "pool",
+        "pool",
+        inputs.pool_from,
+        "atoll.data.pool:pool",
+        reads=lambda config, index: ["data"],
+        wanted=lambda config: config.pooled,
+        leads=True,
+        reports=True,
+    ),
+    Kind(
+        "features",
+        "features",
+        inputs.features_from,
+        "atoll.train.features:features",
+        reads=edges.of_features,
+        wanted=lambda config: config.grouped_by_start,
+        alone=True,
+        gpu=True,
+    ),
+    Kind(
         "partition",
         "partition",
         inputs.partition_from,
         "atoll.data.partition:partition",
-        reads=lambda config, index: ["data"],
+        reads=edges.of_partition,
         leads=True,
         reports=True,
         parts="atoll.data.shares:Assignments",
@@ -293,9 +313,9 @@ KINDS: tuple[Kind, ...] = (
         "start",
         inputs.start_from,
         "atoll.train.jobs:start",
-        reads=edges.clusters,
+        reads=edges.of_start,
         wanted=lambda config: config.start is not None,
-        training=lambda config, index: config.start_settings(),
+        training=lambda run, index: run.config.start_settings(),
     ),
     Kind(
         "router",  # before the experts, since it takes longest
@@ -304,7 +324,7 @@ KINDS: tuple[Kind, ...] = (
         "atoll.train.jobs:router",
         reads=edges.clusters,
         wanted=edges.routed,
-        training=lambda config, index: config.router,
+        training=lambda run, index: run.config.router,
         network=True,
     ),
     Kind(
@@ -314,7 +334,7 @@ KINDS: tuple[Kind, ...] = (
         "atoll.train.jobs:expert",
         reads=edges.of_expert,
         count=edges.each_cluster,
-        training=lambda config, index: config.expert_for(index),
+        training=lambda run, index: run.expert_settings(index),
         network=True,
     ),
     Kind(
@@ -338,7 +358,7 @@ KINDS: tuple[Kind, ...] = (
         reads=edges.of_student,
         records=lambda config, index: ["partition"],
         wanted=edges.dense,
-        training=lambda config, index: inputs.student_settings(config),
+        training=lambda run, index: inputs.student_settings(run.config),
         network=True,
     ),
     Kind(
@@ -350,7 +370,7 @@ KINDS: tuple[Kind, ...] = (
         records=lambda config, index: ["partition"],
         wanted=edges.few,
         command="student",
-        training=lambda config, index: inputs.few_settings(config),
+        training=lambda run, index: inputs.few_settings(run.config),
         network=True,
     ),
     Kind(

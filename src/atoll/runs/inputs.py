@@ -23,16 +23,35 @@ def trained_from(run: Run, settings: TrainConfig, clusters: Sequence[Stage]) -> 
     }
 
 
+def pool_from(run: Run, index: int = 0) -> dict[str, Any]:
+    """What all samples together are made from."""
+    inputs: dict[str, Any] = {"data": run.data.digest}
+    if run.config.data.holdout:
+        inputs["holdout"] = run.config.data.holdout
+    return inputs
+
+
+def features_from(run: Run, index: int = 0) -> dict[str, Any]:
+    """What the features are made from that a network of ours gives."""
+    begins = beginning(run, 0)
+    if begins is None:
+        raise ConfigError(
+            "encode.features is 'start', but experts begin with nothing; "
+            "add [start] or expert.init, or use 'pixels'"
+        )
+    return {"data": run.data.digest, "start": begins.digest, "seed": run.config.seed}
+
+
 def partition_from(run: Run, index: int = 0) -> dict[str, Any]:
     """What the partition is made from."""
     config = run.config.partition
     inputs: dict[str, Any] = {
         "partition": settings_digest(config),
         "seed": run.config.seed,
-        "data": run.data.digest,
+        **pool_from(run),
     }
-    if run.config.data.holdout:
-        inputs["holdout"] = run.config.data.holdout
+    if run.config.grouped_by_start:
+        inputs["features"] = run.features.digest
     if config.file is not None:
         path = Path(config.file).expanduser()
         if not path.is_file():
@@ -55,7 +74,7 @@ def like_stage(folder: str) -> Stage[PartitionContents]:
 
 def expert_from(run: Run, index: int) -> dict[str, Any]:
     """What an expert is made from."""
-    settings = run.config.expert_for(index)
+    settings = run.expert_settings(index)
     inputs = trained_from(run, settings, [run.cluster(index)])
     begins = beginning(run, index)
     if begins is not None:
@@ -65,8 +84,14 @@ def expert_from(run: Run, index: int) -> dict[str, Any]:
 
 def start_from(run: Run, index: int = 0) -> dict[str, Any]:
     """What the network on all data is made from."""
-    clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
-    return trained_from(run, run.config.start_settings(), clusters)
+    return trained_from(run, run.config.start_settings(), start_clusters(run))
+
+
+def start_clusters(run: Run) -> list[Stage]:
+    """The samples that the start is trained on: those of all clusters, or of none yet."""
+    if run.config.pooled:
+        return [run.pool]
+    return [run.cluster(index) for index in range(run.config.partition.clusters)]
 
 
 def beginning(run: Run, index: int) -> Stage | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from atoll.config import RunConfig, assignments, merged, validate
+from atoll.config import ExpertConfig, RunConfig, assignments, merged, validate
 from atoll.errors import AtollError, ConfigError, RunError, StaleError
 from atoll.runs.files import append_line, replacing
 from atoll.runs.parsing import read_stamped, stamped
@@ -27,6 +27,7 @@ from atoll.runs.records import (
     StartContents,
     StudentContents,
 )
+from atoll.runs.seen import FeaturesContents
 from atoll.runs.stage import DONE, STARTED, Stage
 
 RECIPE, RESOLVED = "run.toml", "resolved.json"
@@ -120,6 +121,24 @@ class Run:
     def cluster(self, index: int) -> Stage[ClusterContents]:
         """One cluster's samples: all that its expert may see."""
         return Stage(self.path / "partition" / f"cluster-{index:02d}", ClusterContents)
+
+    @property
+    def pool(self) -> Stage[ClusterContents]:
+        """All samples together, for a start that comes before the partition."""
+        return Stage(self.path / "pool", ClusterContents)
+
+    @property
+    def features(self) -> Stage[FeaturesContents]:
+        """What the network that experts begin with sees in every sample."""
+        return Stage(self.path / "features", FeaturesContents)
+
+    def expert_settings(self, index: int) -> ExpertConfig:
+        """The settings of one cluster's expert, with its own number of steps where that goes by shares."""
+        settings, cluster = self.config.expert_for(index), self.cluster(index)
+        if settings.steps_of == "expert" or not cluster.done:
+            return settings
+        steps = max(1, round(settings.steps * self.config.partition.clusters * cluster.contents.prior))
+        return settings.model_copy(update={"steps": steps, "steps_of": "expert"})
 
     def expert(self, index: int) -> Stage[NetworkContents]:
         """One expert."""

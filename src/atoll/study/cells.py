@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll import plan
-from atoll.config import EvaluateConfig, SampleConfig, settings_digest
+from atoll.config import EvaluateConfig, RunConfig, SampleConfig, settings_digest
 from atoll.data import encode, partition
 from atoll.data.identity import identity_of_settings
 from atoll.evaluate import routing
@@ -19,6 +19,7 @@ from atoll.runs import (
     Stage,
     digest,
     graph,
+    inputs,
     read_json,
     replacing,
     runs_folder,
@@ -64,22 +65,40 @@ class Workshop:
         return encode.prepare(run, progress=progress)
 
     def partition(self, cell: Cell, progress: Progress | None = None) -> Stage:
-        """The clusters of a cell, of which there is one set for all seeds."""
-        config = cell.config.model_copy(update={"seed": self.study.base_run.seed})
+        """The clusters of a cell, of which there is one set for all seeds, or for all of one start."""
+        config = self._begun(cell).model_copy(update={"seed": self.study.base_run.seed})
         data = self.data()
         asked = config.partition
         known = [data.digest, settings_digest(asked), asked.file, asked.like, config.seed]
+        features = self._features(config) if config.grouped_by_start else None
+        if features is not None:
+            known.append(features.digest)
         run = Run(self.shared / f"partition-{digest(known)[:12]}", config)
         _link(run.data.path, data.path)
+        if features is not None:
+            _link(run.features.path, features.path)
         return partition.partition(run, progress=progress)
+
+    def _features(self, config: RunConfig) -> Stage:
+        """What the start of a cell sees in the samples; it must be trained."""
+        data = self.data()
+        known = [data.digest, inputs.foreign(str(config.expert.init)).digest]
+        run = Run(self.shared / f"features-{digest(known)[:12]}", config)
+        _link(run.data.path, data.path)
+        run.path.mkdir(parents=True, exist_ok=True)
+        return graph.of_stage(run, run.features).make()
+
+    def _begun(self, cell: Cell) -> RunConfig:
+        """The settings of a cell with what its experts begin with in its place."""
+        if cell.start is None:
+            return cell.config
+        begun = Run(self.shared / cell.start.training, cell.start.config).expert(0)
+        expert = cell.config.expert.model_copy(update={"init": str(begun.path)})
+        return cell.config.model_copy(update={"expert": expert})
 
     def run(self, cell: Cell) -> Run:
         """The run of a cell, with data and clusters in their places."""
-        config = cell.config.model_copy(update={"name": cell.training, "student": None})
-        if cell.start is not None:
-            begun = Run(self.shared / cell.start.training, cell.start.config).expert(0)
-            expert = config.expert.model_copy(update={"init": str(begun.path)})
-            config = config.model_copy(update={"expert": expert})
+        config = self._begun(cell).model_copy(update={"name": cell.training, "student": None})
         run = Run(self.shared / cell.training, config)
         write_json(run.path / RESOLVED, stamped(config.model_dump(mode="json")))
         _link(run.data.path, self.data().path)
@@ -119,10 +138,11 @@ def _link(place: Path, target: Path) -> None:
 
 def prepare(shop: Workshop, cells: Sequence[Cell], progress: Progress | None = None) -> None:
     """All that several processes will want at the same time: data, partitions, features of the data."""
-    for cell in cells:
+    early = [cell for cell in cells if not cell.config.grouped_by_start]  # others wait for their start
+    for cell in early:
         shop.partition(cell, progress)
     for config in {cell.config.evaluate for cell in cells}:
-        first = next(cell for cell in cells if cell.config.evaluate == config)
+        first = next(cell for cell in early if cell.config.evaluate == config)
         Judge(shop.run(first), config).ready()
 
 
@@ -169,6 +189,9 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
     start = next((cell.start for cell in cells if cell.start and cell.start.training == training), None)
     if start is not None:
         _train(shop.run(start))
+        for cell in cells:  # here, before several trainings want it at once
+            if cell.config.grouped_by_start and cell.start is not None and cell.start.training == training:
+                shop.partition(cell)
     mine = [cell for cell in cells if cell.training == training and not shop.done(cell)]
     if not mine:
         return

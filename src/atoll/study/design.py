@@ -28,7 +28,17 @@ from atoll.runs import digest, read_json
 
 CLUSTERS, STRATEGY, SEED, BUDGET = "partition.clusters", "sample.strategy", "seed", "budget"
 START, GUIDANCE = "start", "sample.guidance"
-OF_ENSEMBLES = ("partition.", "router.", STRATEGY, START, "sample.temperature", "expert.override")
+FEATURES = "encode.features"
+OF_ENSEMBLES = (
+    "partition.",
+    "router.",
+    STRATEGY,
+    START,
+    FEATURES,
+    "sample.temperature",
+    "expert.override",
+    "expert.steps_of",
+)
 """Axes that say something of experts and router only: the monolith is the same along them."""
 OF_TRAINING = ("seed", "data", "encode", "partition", "condition", "expert", "router")
 """What a training depends on."""
@@ -275,6 +285,8 @@ def _within_budget(
     start = None if monolith else _start(study, point, data)
     if start is not None:
         spent += start.config.expert.batch * start.config.expert.steps
+    if config.grouped_by_start:  # half a forward pass of every sample, where a step has three
+        spent += (data.rows or 0) / 6
     batch = config.expert_for(0).batch
     steps = int((samples - spent) / (clusters * batch))
     if steps < 1:

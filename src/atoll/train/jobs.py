@@ -33,7 +33,7 @@ def expert(run: Run, index: int) -> Stage:
     clusters = run.config.partition.clusters
     if not 0 <= index < clusters:
         raise ConfigError(f"there is no expert {index}: this run has experts 0 to {clusters - 1}")
-    cluster, stage, config = run.cluster(index), run.expert(index), run.config.expert_for(index)
+    cluster, stage, config = run.cluster(index), run.expert(index), run.expert_settings(index)
     with sealed(cluster):
         build = partial(_task, run, stage, [cluster], config, begins=inputs.beginning(run, index))
         return trained(stage, inputs.expert_from(run, index), build, ExpertContents)
@@ -41,8 +41,7 @@ def expert(run: Run, index: int) -> Stage:
 
 def start(run: Run) -> Stage:
     """Train the network on all data that experts begin with."""
-    clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
-    build = partial(_task, run, run.start, clusters, run.config.start_settings())
+    build = partial(_task, run, run.start, inputs.start_clusters(run), run.config.start_settings())
     return trained(run.start, inputs.start_from(run), build, StartContents)
 
 
