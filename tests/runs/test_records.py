@@ -32,6 +32,7 @@ from atoll.runs.records import (
     parse_record,
     parse_started,
 )
+from atoll.runs.seen import FeaturesContents
 
 SHA = "0123456789abcdef" * 4
 SAMPLES: dict[str, Any] = {
@@ -60,6 +61,7 @@ EXAMPLES: list[Contents] = [
     DrawnContents(**CLUSTER),
     ExpertContents(steps=3, rows=9),
     StartContents(steps=3, rows=9),
+    FeaturesContents(rows=9, width=32, block=2, time=0.4),
     RouterContents(steps=3, rows=9, band=(0.2, 0.8)),
     ImportedContents(recipe="[expert]", parameters=12),
     StudentContents(steps=3, rows=9, taught_by=8, rounds=2),

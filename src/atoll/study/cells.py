@@ -66,7 +66,7 @@ class Workshop:
 
     def partition(self, cell: Cell, progress: Progress | None = None) -> Stage:
         """The clusters of a cell, of which there is one set for all seeds, or for all of one start."""
-        config = self._begun(cell).model_copy(update={"seed": self.study.base_run.seed})
+        config = self.begun(cell).model_copy(update={"seed": self.study.base_run.seed})
         data = self.data()
         asked = config.partition
         known = [data.digest, settings_digest(asked), asked.file, asked.like, config.seed]
@@ -88,7 +88,7 @@ class Workshop:
         run.path.mkdir(parents=True, exist_ok=True)
         return graph.of_stage(run, run.features).make()
 
-    def _begun(self, cell: Cell) -> RunConfig:
+    def begun(self, cell: Cell) -> RunConfig:
         """The settings of a cell with what its experts begin with in its place."""
         if cell.start is None:
             return cell.config
@@ -98,7 +98,7 @@ class Workshop:
 
     def run(self, cell: Cell) -> Run:
         """The run of a cell, with data and clusters in their places."""
-        config = self._begun(cell).model_copy(update={"name": cell.training, "student": None})
+        config = self.begun(cell).model_copy(update={"name": cell.training, "student": None})
         run = Run(self.shared / cell.training, config)
         write_json(run.path / RESOLVED, stamped(config.model_dump(mode="json")))
         _link(run.data.path, self.data().path)
@@ -210,7 +210,7 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
         if shop.result(cell).is_file():
             continue
         config = cell.config.evaluate
-        judge = judges.setdefault(config, Judge(Run(run.path, cell.config), config))
+        judge = judges.setdefault(config, Judge(Run(run.path, shop.begun(cell)), config))
         settings = _sampling(cell.config.sample)
         sampler = open_run_model(run, **cell.config.sample.model_dump(include=set(OPENING)))
         row, drawn = sample_and_judge(sampler, judge, config.num, settings)
