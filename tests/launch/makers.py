@@ -108,7 +108,7 @@ PLAY = (
         "ranked",
         made_from,
         "tests.launch.makers:ranked",
-        training=lambda config, index: config.expert,
+        training=lambda run, index: run.config.expert,
         wanted=lambda config: any(text.startswith("ranked=") for text in config.sample.prompts),
     ),
 )
