@@ -19,13 +19,13 @@ from atoll.runs import (
     Stage,
     digest,
     graph,
-    inputs,
     read_json,
     replacing,
     runs_folder,
     stamped,
     write_json,
 )
+from atoll.runs.foreign import foreign
 from atoll.runs.known import known
 from atoll.runs.records import DataContents, SampleFormat
 from atoll.sampling import gallery
@@ -82,7 +82,7 @@ class Workshop:
     def _features(self, config: RunConfig) -> Stage:
         """What the start of a cell sees in the samples; it must be trained."""
         data = self.data()
-        known = [data.digest, inputs.foreign(str(config.expert.init)).digest]
+        known = [data.digest, foreign(str(config.expert.init)).digest]
         run = Run(self.shared / f"features-{digest(known)[:12]}", config)
         _link(run.data.path, data.path)
         run.path.mkdir(parents=True, exist_ok=True)
