@@ -2,10 +2,10 @@
 
     python -m benchmarks.studies.credit RUN… --held-out DATA [--num 1000] [--rows 2000] [--known 25]
 
-RUN are finished runs of one recipe with different seeds, DATA samples that none of them saw, as data.source
-names them. Every expert draws as many samples; a mixture of them by the clusters' shares is what ancestral
-sampling draws, and leaving one out with the others' shares renormalised is the mixture of the rest. What is
-dear is kept beside each run, in `credit/study-*.safetensors`.
+RUN are finished runs of one recipe with different seeds, or files that this printed of some; DATA are samples
+that none of them saw, as data.source names them. Every expert draws as many samples; a mixture of them by the
+clusters' shares is what ancestral sampling draws, and leaving one out with the others' shares renormalised is
+the mixture of the rest. What is dear is kept beside each run, in `credit/study-*.safetensors`.
 """
 
 import argparse
@@ -43,6 +43,8 @@ from atoll.sampling.sampler import Sampler
 from benchmarks.studies import attackers
 
 SPACES = ("classifier", "pixels")
+REAL = 2000
+"""Unseen pictures whose nearest training sample is looked at."""
 Tensors = dict[str, Tensor]
 
 
@@ -185,10 +187,18 @@ def enumerated(game: Game) -> Tensor:
     return values
 
 
-def attribution(run: Run, sampler: Sampler, x_0: Tensor, known: int) -> dict[str, float]:
-    """How often the maker of a sample is named, who is known, and its nearest sample is of its cluster."""
+def as_files_hold(x_0: Tensor) -> Tensor:
+    """Pictures of eight bits: what is left of a sample in a file."""
+    return (x_0.clamp(-1, 1) * 127.5 + 127.5).round() / 127.5 - 1
+
+
+def attribution(run: Run, sampler: Sampler, x_0: Tensor, known: int, batch: Batch) -> dict[str, float]:
+    """How often the maker of a sample is named, who is known, and its nearest sample is of its cluster.
+
+    Unseen real pictures say how often that could be: next to a border the nearest may lie beyond it.
+    """
     experts = len(x_0)
-    some = x_0[:, :known].float().flatten(0, 1)
+    some = as_files_hold(x_0[:, :known].float().flatten(0, 1))
     truth = torch.arange(experts).repeat_interleave(known)
 
     def traced() -> Tensors:
@@ -196,9 +206,7 @@ def attribution(run: Run, sampler: Sampler, x_0: Tensor, known: int) -> dict[str
         return {"posterior": made.posterior, "weights": made.weights, "t": made.t}
 
     made = kept(run, f"makers-{known}", traced)
-    near = neighbours.nearest(run, x_0.float().flatten(0, 1), 1)
-    assert near is not None
-    closest = torch.tensor([min(range(experts), key=lambda k: row[k][0].distance) for row in near])
+    closest, real = (_closest(run, rows) for rows in (x_0.float().flatten(0, 1), batch.x_0[:REAL]))
     every = torch.arange(experts).repeat_interleave(x_0.shape[1])
     last = made["weights"][made["t"].argmin()]
     right = made["posterior"].argmax(1) == truth
@@ -206,8 +214,16 @@ def attribution(run: Run, sampler: Sampler, x_0: Tensor, known: int) -> dict[str
         "maker by likelihood": float(right.double().mean()),
         "maker by the router near the data": float((last.argmax(1) == truth).double().mean()),
         "nearest sample of the maker's cluster": float((closest == every).double().mean()),
+        "the same of unseen pictures": float((real == batch.cluster[:REAL]).double().mean()),
         "samples": len(some),
     }
+
+
+def _closest(run: Run, x_0: Tensor) -> Tensor:
+    """The cluster of the nearest training sample of each."""
+    near = neighbours.nearest(run, x_0, 1)
+    assert near is not None
+    return torch.tensor([min(range(len(row)), key=lambda k: row[k][0].distance) for row in near])
 
 
 def attacks(played: Played) -> dict[str, dict[str, float]]:
@@ -282,7 +298,7 @@ def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
             }
             for space in SPACES
         },
-        "attribution": attribution(run, sampler, x_0, options.known),
+        "attribution": attribution(run, sampler, x_0, options.known, batch),
         "attacks": attacks(played["start"]),
         "attacks, base: two moments": attacks(played["gaussian"]),
         "precision": precision(played["start"], len(priors)),
@@ -373,6 +389,13 @@ def _chance(experts: int, tries: int = 2000) -> dict[str, float | int]:
     return {"value": sum(drawn) / tries, "low": low, "high": high, "num": tries}
 
 
+def _studied(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """A run studied now, or what was printed of some before."""
+    if path.suffix == ".json":
+        return list(json.loads(path.read_text(encoding="utf-8"))["seeds"])
+    return [study(Run.open(path), options)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -385,7 +408,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2000, help="noisy samples that values stand on")
     parser.add_argument("--known", type=int, default=25, help="samples of each expert whose maker is guessed")
     options = parser.parse_args()
-    studies = [study(Run.open(path), options) for path in options.runs]
+    studies = [one for path in options.runs for one in _studied(path, options)]
     print(json.dumps({"study": "credit", "together": together(studies), "seeds": studies}, indent=1))
 
 

@@ -44,3 +44,15 @@ def test_the_game_without_a_base_gives_all_of_the_gain_away():
     assert float(credit.enumerated(played).sum()) == pytest.approx(
         float(shapley.gain(played).mean()), rel=1e-6
     )
+
+
+def test_a_sample_is_traced_as_a_file_would_hold_it():
+    x_0 = torch.tensor([-1.5, -1.0, 0.001, 1.0])
+    held = credit.as_files_hold(x_0)
+    assert torch.equal((held + 1) * 127.5, ((held + 1) * 127.5).round().clamp(0, 255))
+    assert float((held - x_0.clamp(-1, 1)).abs().max()) <= 1 / 255
+
+
+def test_seeds_that_were_studied_before_are_read(tmp_path):
+    (tmp_path / "some.json").write_text('{"seeds": [{"run": "a"}, {"run": "b"}]}')
+    assert [one["run"] for one in credit._studied(tmp_path / "some.json", None)] == ["a", "b"]

@@ -67,3 +67,26 @@ def test_each_expert_is_asked_once_about_many_levels():
 
 def test_it_says_what_it_does_not_show():
     assert "not whose work is in it" in makers.SENTENCE
+
+
+class Untaught(torch.nn.Module):
+    """An expert that is exact where it was trained, and says nonsense of less noise than it ever saw."""
+
+    def __init__(self, exact: torch.nn.Module, size: float) -> None:
+        super().__init__()
+        self.exact, self.size = exact, size
+
+    def forward(self, x_t: torch.Tensor, t: torch.Tensor, condition: object = None) -> torch.Tensor:
+        nonsense = self.size * (t.logit() < -3.0)
+        return self.exact(x_t, t, condition) + nonsense[:, None]
+
+
+def test_what_experts_say_of_less_noise_than_they_saw_does_not_count():
+    x_0, cluster = DATA.draw(200, seed=1)
+    ensemble = ensemble_of(DATA)
+    sizes = (0.0, 200.0, 0.0, 100.0)  # of no expert's samples: of what it happens to be bad at
+    parts = [Untaught(ensemble.experts[k], size) for k, size in enumerate(sizes)]
+    made = makers.makers(
+        Ensemble(parts, DATA.priors.float(), (6,), MixtureRouter(DATA)), x_0.float(), levels=24, batch=200
+    )
+    assert (made.posterior.argmax(1) == cluster).double().mean() >= 0.95
