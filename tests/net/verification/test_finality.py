@@ -51,9 +51,9 @@ def test_branches_are_judged_apart():
     assert finality.final([*left, *right], RULES, 0.0) == {"0", "1"}
 
 
-def test_what_is_owed_before_publishing_is_all_that_nobody_audited():
-    assert finality.owed(line(*"-a--a"), "4") == ["0", "2", "3"]
-    assert finality.owed(line(*"-a--a"), "1") == ["0"]
+def test_what_is_owed_before_publishing_is_all_that_the_publisher_has_not_seen():
+    assert finality.owed(line(*"-a--a"), "4", {"1", "4"}) == ["0", "2", "3"]
+    assert finality.owed(line(*"-a--a"), "1") == ["0", "1"]
 
 
 def test_of_who_was_found_out_all_is_doubtful():

@@ -80,6 +80,29 @@ def test_small_tensors_count_as_if_of_usual_size():
     assert matrix.tensor == "model/matrix"
 
 
+def test_weights_count_by_their_gradients():
+    """Of two weights that move alike the second has no gradient: what it does changes nothing."""
+    name = "optimiser/exp_avg_sq/w"
+    before = {**state([0.0, 0.0]), name: torch.zeros(2)}
+    truth = {**state([1.0, 1.0]), name: torch.tensor([4.0, 0.0])}
+    idle = updates.compare(before, {**truth, "model/w": torch.tensor([1.0, -1.0])}, truth).kinds["model"]
+    assert (idle.relative, idle.cosine, idle.worst) == (0.0, 1.0, 0.0)
+    assert (idle.plain, idle.jump) == pytest.approx((math.sqrt(2), 2.0))
+    other = updates.compare(before, {**truth, "model/w": torch.tensor([0.5, 1.0])}, truth).kinds["model"]
+    assert other.relative == pytest.approx(0.5)
+    assert other.plain == pytest.approx(0.5 / math.sqrt(2))
+    truth[name] = torch.tensor([9.0, 1.0])  # roots 3 and 1, so that the first counts three times as much
+    mixed = updates.compare(before, {**truth, "model/w": torch.tensor([1.0, 0.0])}, truth).kinds["model"]
+    assert mixed.relative == pytest.approx(math.sqrt(1 / 4))
+
+
+def test_a_single_number_that_jumps_is_seen():
+    """A trigger in weights that honest data never use: their share is small, their jump is not."""
+    before, truth = state([0.0] * 100), state([0.01] * 100)
+    after = {**truth, "model/w": torch.tensor([0.01] * 99 + [0.05])}
+    assert updates.compare(before, after, truth).kinds["model"].jump == pytest.approx(4.0)
+
+
 def test_other_tensors_or_shapes_or_no_numbers_are_unlike():
     before, truth = state([0.0, 0.0]), state([1.0, 0.0])
     assert updates.compare(before, {**truth, "more": torch.zeros(1)}, truth).relative == UNLIKE

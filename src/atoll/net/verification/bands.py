@@ -1,8 +1,8 @@
 """How far honest replays of one interval lie apart, by numerics classes: measured, and kept in the manifest.
 
 One class must be bit-equal; where it is not, a band of rounding is the limit of what may be drift. Between
-classes the band is twice what was measured among trusted machines. A band so wide that false work would fit
-into it is none: such classes do not audit each other.
+classes the band is four times what was measured among trusted machines. A band so wide that false work would
+fit into it is none: such classes do not audit each other.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,12 +14,14 @@ from atoll.net.protocol import Numerics
 from atoll.net.verification.comparison import UNLIKE, Comparison
 from atoll.net.verification.policy import Judgement
 
-FACTOR = 2.0
-"""The band over the largest honest difference that was measured."""
+FACTOR = 4.0
+"""The band over the largest honest difference that was measured: tails between precisions are heavy."""
 DOUBTFUL = 2.0
 """Up to so many times the band nothing is concluded, and a second auditor is asked."""
 WIDEST = 0.25
 """The relative difference of a usable band: half the steps are 0.6 apart, twice this is still below."""
+SIZES = ("relative", "worst", "plain", "jump")
+"""What is measured of a part of a state, beside its cosine."""
 LEAST = 1e-5
 """Drift that is always granted: the rounding of float32, added up."""
 
@@ -30,6 +32,8 @@ class Limit(Section):
     relative: float = Field(ge=0)
     worst: float = Field(ge=0)
     """Of a single tensor."""
+    plain: float = Field(ge=0)
+    jump: float = Field(ge=0)
     cosine: float
 
 
@@ -82,15 +86,14 @@ def pair(one: str, other: str) -> str:
 def calibrate(comparisons: Sequence[Comparison]) -> Band:
     """The band that honest differences ask for.
 
-    Twice the largest: the 99.9th percentile of what was measured, for any number that can be measured here.
+    Of the largest that was measured, and not of a percentile, since some hundreds is what can be measured.
     """
     limits = {}
     for kind in sorted({kind for one in comparisons for kind in one.kinds}):
         parts = [one.kinds[kind] for one in comparisons if kind in one.kinds]
-        relative = max(LEAST, FACTOR * max(part.relative for part in parts))
+        sizes = {name: max(getattr(part, name) for part in parts) for name in SIZES}
         limits[kind] = Limit(
-            relative=relative,
-            worst=max(LEAST, FACTOR * max(part.worst for part in parts)),
+            **{name: max(LEAST, FACTOR * size) for name, size in sizes.items()},
             cosine=min(1 - LEAST, 1 - FACTOR * (1 - min(part.cosine for part in parts))),
         )
     return Band(limits=limits, measured=len(comparisons))
@@ -121,6 +124,6 @@ def _excess(comparison: Comparison, band: Band) -> Iterable[float]:
         if limit is None:
             yield float("inf")
             continue
-        yield part.relative / limit.relative
-        yield part.worst / limit.worst
+        for name in SIZES:
+            yield getattr(part, name) / getattr(limit, name)
         yield (1 - part.cosine) / (1 - limit.cosine)

@@ -12,12 +12,16 @@ class Difference(Section):
     """One update beside another."""
 
     relative: float = Field(ge=0)
-    """||a - b|| over ||b||: 0 for the same, 1 for no update at all."""
+    """||a - b|| over ||b||: 0 for the same, 1 for no update at all; weights count by their gradients."""
     cosine: float
     worst: float = Field(0.0, ge=0)
     """The largest relative difference of a single tensor, where small ones count as if of usual size."""
     tensor: str = ""
     """Whose that is."""
+    plain: float = Field(0.0, ge=0)
+    """The relative difference with all weights alike."""
+    jump: float = Field(0.0, ge=0)
+    """The largest difference of a single number, over the largest movement of one."""
 
 
 class Comparison(Section):

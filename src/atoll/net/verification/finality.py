@@ -4,7 +4,7 @@ A segment is final if it was audited itself, or if audited ones followed, or if 
 and if the one it began from is final. What follows a rejected segment is worth nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,16 +52,15 @@ def final(segments: Sequence[Segment], policy: AuditPolicy, now: float) -> set[s
     }
 
 
-def owed(segments: Sequence[Segment], chosen: str) -> list[str]:
-    """Segments in the line of a checkpoint that nobody has audited, the oldest first.
+def owed(segments: Sequence[Segment], chosen: str, replayed: Collection[str] = ()) -> list[str]:
+    """Segments in the line of a checkpoint that a publisher has not replayed itself, the oldest first.
 
-    A model is published after one interval of each was replayed: audits that followed show that later steps
-    were honest, not that those before were. It costs one interval per segment, so that with many intervals
-    per segment it is cheap.
+    A model is published after its publisher replayed one interval of each: audits that followed show that
+    later steps were honest, not that those before were, and auditors may be friends of whom they audit. It
+    costs one interval per segment, so that with many intervals per segment it is cheap.
     """
     known = {segment.name: segment for segment in segments}
-    line = [one.name for one in _line(known[chosen], known) if not one.audited]
-    return line[::-1]
+    return [one.name for one in _line(known[chosen], known)[::-1] if one.name not in replayed]
 
 
 def doubtful(segments: Sequence[Segment], account: str) -> list[str]:

@@ -7,6 +7,7 @@ and moments are what later steps follow.
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,27 +28,48 @@ def kind_of(name: str) -> str | None:
     return kind if kind in KINDS else None
 
 
-class _Sums:
-    """Inner products of updates, tensor by tensor: all that is needed, in double precision."""
+class _Row(NamedTuple):
+    """Sums over one tensor: squares of two updates and of their difference, weighed and plain."""
 
-    def __init__(self) -> None:
-        self.rows: dict[str, tuple[float, float, float, int]] = {}
+    own: float
+    reference: float
+    apart: float
+    count: int
+    plain_reference: float
+    plain_apart: float
+    step: float
+    """The largest movement of a single number, as replayed."""
+    jump: float
+    """The largest difference of a single number."""
 
-    def add(self, name: str, ours: Tensor, theirs: Tensor) -> None:
-        a, b = ours.double().flatten(), theirs.double().flatten()
-        self.rows[name] = (float(a @ a), float(b @ b), float((a - b).square().sum()), a.numel())
+    @classmethod
+    def of(cls, ours: Tensor, theirs: Tensor, weight: Tensor | None) -> "_Row":
+        """In double precision."""
+        a, b = ours.flatten(), theirs.flatten()
+        w = 1.0 if weight is None else weight.flatten()
+        squares = (a.square(), b.square(), (a - b).square())
+        own, reference, apart = (float((w * square).sum()) for square in squares)
+        largest = [float(square.max()) if square.numel() else 0.0 for square in squares[1:]]
+        plain = [float(square.sum()) for square in squares[1:]]
+        return cls(own, reference, apart, a.numel(), *plain, *largest)
 
-    def difference(self) -> Difference:
-        own, reference, apart, count = (sum(values) for values in zip(*self.rows.values(), strict=True))
-        worst, tensor = max(
-            (_ratio(row[2], max(row[1], reference * row[3] / count)), name) for name, row in self.rows.items()
-        )
-        return Difference(
-            relative=_ratio(apart, reference),
-            cosine=_cosine(own, reference, apart),
-            worst=worst,
-            tensor=tensor,
-        )
+
+def _difference(rows: Mapping[str, _Row]) -> Difference:
+    own, reference, apart, count, plain_reference, plain_apart = (
+        sum(values) for values in list(zip(*rows.values(), strict=True))[:6]
+    )
+    worst, tensor = max(
+        (_ratio(row.apart, max(row.reference, reference * row.count / max(1, count))), name)
+        for name, row in rows.items()
+    )
+    return Difference(
+        relative=_ratio(apart, reference),
+        cosine=_cosine(own, reference, apart),
+        worst=worst,
+        tensor=tensor,
+        plain=_ratio(plain_apart, plain_reference),
+        jump=_ratio(max(row.jump for row in rows.values()), max(row.step for row in rows.values())),
+    )
 
 
 def _ratio(apart: float, reference: float) -> float:
@@ -66,6 +88,29 @@ def _cosine(own: float, reference: float, apart: float) -> float:
     return inner / norms if norms > 0 and math.isfinite(inner) else 0.0
 
 
+def _weights(reference: Tensors) -> dict[str, Tensor]:
+    """How much each weight matters, on average 1: the root of its squared gradients, as Adam remembers them.
+
+    A weight without a gradient, as the bias of keys in attention is, moves by rounding alone and yet as far
+    as any other, since Adam divides by that very root. What it does changes nothing.
+    """
+    marker = "optimiser/exp_avg_sq/"
+    roots = {
+        name.removeprefix(marker): value.double().clamp(min=0).sqrt()
+        for name, value in reference.items()
+        if name.startswith(marker)
+    }
+    total, count = (
+        sum(float(root.sum()) for root in roots.values()),
+        sum(root.numel() for root in roots.values()),
+    )
+    if not total > 0 or not math.isfinite(total):
+        return {}
+    return {
+        f"{kind}/{name}": root * (count / total) for name, root in roots.items() for kind in ("model", "ema")
+    }
+
+
 def compare(before: Tensors, after: Tensors, reference: Tensors) -> Comparison:
     """The update from `before` to `after` beside that to `reference`, which was replayed.
 
@@ -73,7 +118,8 @@ def compare(before: Tensors, after: Tensors, reference: Tensors) -> Comparison:
     """
     if after.keys() != reference.keys():
         return Comparison(equal=False, counts=False, kinds={"model": Difference(relative=UNLIKE, cosine=0.0)})
-    sums: dict[str, _Sums] = {}
+    weights = _weights(reference)
+    rows: dict[str, dict[str, _Row]] = {}
     counts = True
     for name, value in reference.items():
         kind, start = kind_of(name), before.get(name)
@@ -81,14 +127,15 @@ def compare(before: Tensors, after: Tensors, reference: Tensors) -> Comparison:
             counts &= after[name].shape == value.shape and torch.equal(after[name], value)
             continue
         origin = torch.zeros((), dtype=torch.float64) if start is None else start.double()
-        sums.setdefault(kind, _Sums()).add(name, after[name].double() - origin, value.double() - origin)
-    rows = sums["model"].rows if "model" in sums else {}
+        row = _Row.of(after[name].double() - origin, value.double() - origin, weights.get(name))
+        rows.setdefault(kind, {})[name] = row
     return Comparison(
         equal=all(torch.equal(after[name], value) for name, value in reference.items()),
         counts=counts,
-        kinds={kind: one.difference() for kind, one in sums.items()},
+        kinds={kind: _difference(those) for kind, those in rows.items()},
         tensors={
-            name: (_ratio(row[2], row[1]), _cosine(row[0], row[1], row[2])) for name, row in rows.items()
+            name: (_ratio(row.apart, row.reference), _cosine(row.own, row.reference, row.apart))
+            for name, row in rows.get("model", {}).items()
         },
     )
 

@@ -1,0 +1,220 @@
+"""Who cheats, how soon that is seen, what it brings, and how often honest work is taken for a cheat.
+
+The adversary kit of the tests at full size: bands between numerics classes are measured, every cheat is made
+in several trainings and replayed in every interval, and careers of accounts are dealt out by the policy.
+"""
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from tests.net import adversaries as kit
+
+from atoll.net.verification import bands, policy
+from atoll.net.verification.comparison import Comparison
+from benchmarks._shown import show
+
+RUNS = 200
+"""Careers of each kind: as many runs as the model has to stay clean in."""
+CALIBRATION = 4
+"""Trainings from which bands are made; all others are held to them."""
+
+
+def proportion(count: int, total: int) -> dict[str, float]:
+    """A share with Wilson's interval of 95 %."""
+    z, share = 1.96, count / total
+    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
+    return {"value": share, "low": max(0.0, middle - half), "high": min(1.0, middle + half), "num": total}
+
+
+def mean(values: Sequence[float]) -> dict[str, float]:
+    """A mean with 1.96 standard errors."""
+    half = 1.96 * statistics.stdev(values) / math.sqrt(len(values))
+    middle = statistics.fmean(values)
+    return {"value": middle, "low": middle - half, "high": middle + half, "num": len(values)}
+
+
+def classes(compiled: bool) -> dict[str, tuple[kit.Numerics, kit.Numerics]]:
+    """Pairs of numerics classes, each with the usual one."""
+    one = kit.USUAL
+    others = [
+        kit.Numerics(threads=2),
+        kit.Numerics(micro_batch=8),
+        kit.Numerics("bfloat16"),
+        kit.Numerics("bfloat16", threads=2),
+    ]
+    if compiled:
+        others += [kit.Numerics(compiled=True), kit.Numerics("bfloat16", compiled=True)]
+    return {bands.pair(one.name, other.name): (one, other) for other in others}
+
+
+def honest(
+    worlds: Sequence[kit.World], pair: tuple[kit.Numerics, kit.Numerics]
+) -> Iterator[list[Comparison]]:
+    """Honest intervals of two classes, training by training."""
+    for number, world in enumerate(worlds):
+        yield list(kit.pairs(world, number % kit.CLUSTERS, *pair, every=1))
+
+
+def measured_pair(pair: tuple[kit.Numerics, kit.Numerics], seeds: int) -> tuple[bands.Band, dict[str, Any]]:
+    """The band of two classes, and how many honest intervals of other trainings fall out of it."""
+    count = seeds if not pair[1].compiled else max(CALIBRATION + 2, seeds // 4)
+    small = [kit.World(seed=100 + seed) for seed in range(count)]
+    wide = [kit.World(seed=200 + seed, width=96, batch=64) for seed in range(max(2, count // 8))]
+    groups = [*honest(small, pair), *honest(wide, pair)]
+    chosen = [*groups[: CALIBRATION - 1], groups[-1]]
+    rest = [one for group in groups[CALIBRATION - 1 : -1] for one in group]
+    band = bands.calibrate([one for group in chosen for one in group])
+    judgements = [bands.judge(one, band, same_class=False) for one in rest]
+    models = [one.kinds["model"] for one in rest]
+    return band, {
+        "intervals": len(rest),
+        "bit_equal": sum(one.equal for one in rest) / len(rest),
+        "largest_relative": max(one.relative for one in models),
+        "largest_plain": max(one.plain for one in models),
+        "smallest_cosine": min(one.cosine for one in models),
+        "band_relative": band.limits["model"].relative,
+        "band_worst_tensor": band.limits["model"].worst,
+        "usable": band.usable,
+        "false_alarms": proportion(judgements.count("differs"), len(judgements)),
+        "inconclusive": proportion(judgements.count("inconclusive"), len(judgements)),
+    }
+
+
+def measured_bands(seeds: int, compiled: bool) -> tuple[bands.Bands, dict[str, Any]]:
+    """Bands of all pairs of classes, and what was measured of each."""
+    both = {name: measured_pair(pair, seeds) for name, pair in classes(compiled).items()}
+    return bands.Bands(pairs={name: one[0] for name, one in both.items()}), {
+        name: one[1] for name, one in both.items()
+    }
+
+
+def cheats(worlds: Sequence[kit.World], band: bands.Band) -> dict[str, list[kit.Checks]]:
+    """What the checks say of every cheat, in several trainings and segments."""
+    rows: dict[str, list[kit.Checks]] = {}
+    for number, world in enumerate(worlds):
+        cluster = number % kit.CLUSTERS
+        for segment in (2, 4):
+            known = kit.known(world, cluster, segment)
+            attacks = {"honest": kit.honest, **kit.ATTACKS, "one interval only": kit.one_interval}
+            for name, attack in attacks.items():
+                checks = kit.checked(world, cluster, segment, attack, band, known)
+                rows.setdefault(name, []).append(checks)
+    return rows
+
+
+def careers(checks: Sequence[kit.Checks], rules: policy.AuditPolicy, **scheme: Any) -> list[kit.Career]:
+    """As many runs as are asked for, cheating as in one of the segments that were made."""
+    name = f"{sorted(scheme.items())}"
+    return [
+        kit.career(kit.Scheme(checks[seed % len(checks)], **scheme), rules, f"{name}/{seed}")
+        for seed in range(RUNS)
+    ]
+
+
+def outcome(runs: Sequence[kit.Career], rules: policy.AuditPolicy) -> dict[str, Any]:
+    """What became of them."""
+    return {
+        "found_out": proportion(sum(one.caught is not None for one in runs), len(runs)),
+        "units_until_then": statistics.fmean(one.caught for one in runs if one.caught is not None),
+        "credit_taken": statistics.fmean(one.vested for one in runs),
+        "profit": mean([one.profit for one in runs]),
+        "poisoned_models": sum(bool(kit.in_the_model(one, rules)) for one in runs),
+    }
+
+
+def row(checks: Sequence[kit.Checks], rules: policy.AuditPolicy) -> dict[str, Any]:
+    """One line of the table."""
+    judgements = [one for each in checks for one in each.judgements]
+    relative = [one for each in checks for one in each.relative if one < 1e8]
+    cosine = [one for each in checks for one in each.cosine]
+    return {
+        "relative": [min(relative), max(relative)] if relative else None,
+        "largest_cosine": max(cosine),
+        "seen_by_admission_or_gate": sum(bool(each.faults or each.doubts) for each in checks) / len(checks),
+        "doubts": sorted({name for each in checks for name in each.doubts}),
+        "seen_by_a_replay": proportion(judgements.count("differs"), len(judgements)),
+        "newcomer": outcome(careers(checks, rules), rules),
+        "trusted": outcome(careers(checks, rules, trusted=True), rules),
+    }
+
+
+def network(rules: policy.AuditPolicy) -> dict[str, Any]:
+    """Cheats of the network rather than of the work, with false work that only a replay sees."""
+    bad = [kit.Checks({}, {}, ("differs",) * kit.INTERVALS, spent=0.0)]
+    canaries = [
+        next(n for n in range(10_000) if policy.is_canary(rules, n.to_bytes(8, "big"), f"{seed}")) + 1
+        for seed in range(RUNS)
+    ]
+    at_once = {
+        f"{share:.0%} of auditors are friends": outcome(
+            careers(bad, rules, trusted=True, friends=share), rules
+        )
+        for share in (0.2, 0.4)
+    }
+    once = careers(bad, rules, trusted=True, units=1)
+    return {
+        **at_once,
+        "one false unit, then away": outcome(once, rules),
+        "auditor who never looks": {"units_until_canary": statistics.fmean(canaries)},
+    }
+
+
+def measured(seeds: int, compiled: bool) -> dict[str, Any]:
+    """All of it."""
+    torch.set_num_threads(1)
+    rules, since = policy.AuditPolicy(), time.perf_counter()
+    table, numerics = measured_bands(seeds, compiled)
+    rounding = table.pairs[bands.pair(kit.USUAL.name, kit.Numerics(micro_batch=8).name)]
+    rows = cheats([kit.World(seed=seed) for seed in range(3)], rounding)
+    whole = [one for name in kit.ATTACKS for each in rows[name] for one in each.relative]
+    mixed = numerics[bands.pair(kit.USUAL.name, kit.Numerics("bfloat16").name)]
+    nearest = min(
+        one
+        for name in kit.ATTACKS
+        if name != "lower precision"
+        for each in rows[name]
+        for one in each.relative
+    )
+    return {
+        "benchmark": "adversaries",
+        "ratios": {
+            "nearest cheat over the band within a class": min(whole) / rounding.limits["model"].relative,
+            "nearest cheat of one precision over the band to another": nearest / mixed["band_relative"],
+            "float32 beside bfloat16: plain updates over weighed ones": mixed["largest_plain"]
+            / mixed["largest_relative"],
+            "2 % over the share of work replayed at the floor": 0.02 / policy.overhead(rules, kit.INTERVALS),
+        },
+        "detail": {
+            "policy": {
+                **rules.model_dump(),
+                "escrow_units": policy.escrow_units(rules),
+                "overhead": {n: policy.overhead(rules, n) for n in (1, 8, 50)},
+            },
+            "numerics": numerics,
+            "bands": {name: band.model_dump() for name, band in table.pairs.items()},
+            "honest_segments_doubted": sum(bool(each.doubts) for each in rows["honest"])
+            / len(rows["honest"]),
+            "cheats": {name: row(each, rules) for name, each in rows.items() if name != "honest"},
+            "network": network(rules),
+            "seconds": time.perf_counter() - since,
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--seeds", type=int, default=24, help="trainings on which bands are measured")
+    parser.add_argument("--no-compile", action="store_true", help="leave compiled classes out")
+    arguments = parser.parse_args()
+    show(measured(arguments.seeds, not arguments.no_compile), arguments.json)
+
+
+if __name__ == "__main__":
+    main()
