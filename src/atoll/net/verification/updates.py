@@ -34,7 +34,7 @@ class _Row(NamedTuple):
     own: float
     reference: float
     apart: float
-    count: int
+    size: int
     plain_reference: float
     plain_apart: float
     step: float
@@ -59,7 +59,7 @@ def _difference(rows: Mapping[str, _Row]) -> Difference:
         sum(values) for values in list(zip(*rows.values(), strict=True))[:6]
     )
     worst, tensor = max(
-        (_ratio(row.apart, max(row.reference, reference * row.count / max(1, count))), name)
+        (_ratio(row.apart, max(row.reference, reference * row.size / max(1, count))), name)
         for name, row in rows.items()
     )
     return Difference(
