@@ -229,6 +229,16 @@ def test_every_falsification_is_named(plant, check, words):
     assert words in page.text.replace("\n      ", " ")
 
 
+def test_a_state_that_was_replaced_since_may_be_let_go():
+    past = honest()
+    past.change("result", 2, removed=["experts/00/state/step-00000010.safetensors"])
+    del past.artifacts[room.sha("state 0")]
+    page = audit.audit(past.publish(), ASKED)
+    check = next(check for check in page.checks if check.name == "artifacts")
+    assert page.holds
+    assert check.unchecked == ["1 files that were replaced since are not kept here"]
+
+
 def test_a_history_that_was_rewritten_or_became_shorter_contradicts_what_was_remembered():
     before = honest(2).publish()
     remembered = notes.opened(before.files["checkpoint"], notes.public_hex(room.LOG))

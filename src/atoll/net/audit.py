@@ -10,7 +10,6 @@ from atoll.errors import ConfigError, CorruptError
 from atoll.net import facts, history, log, notes, replaying, rules, statements, tiles
 from atoll.net.history import History
 from atoll.net.notes import Checkpoint
-from atoll.net.protocol import File
 from atoll.net.rules import Known
 from atoll.net.sources import Source
 
@@ -225,27 +224,24 @@ def _counted(name: str, past: History) -> int:
 
 
 def _artifacts(source: Source, known: Known, check: Check, report: Report | None) -> None:
-    """Every file of the run as it stands, and every file that a result of it handed in."""
-    files = {file.sha256: file for file in rules.files(known).values()}
-    listed = [result.outputs for _, result in known.standing()]
-    for number, outputs in enumerate(listed):
-        if isinstance(outputs, str):
-            check.unchecked.append(f"the files of {number} are listed elsewhere ({outputs:.12})")
-        else:
-            files |= {file.sha256: file for file in outputs}
-    for number, file in enumerate(files.values()):
-        _artifact(source, file, check)
+    """Every file of the run as it stands; and states on the way, as far as they are kept."""
+    needed = {file.sha256: file for file in rules.files(known).values()}
+    outputs = [result.outputs for _, result in known.standing() if not isinstance(result.outputs, str)]
+    files = {**{file.sha256: file for listed in outputs for file in listed}, **needed}
+    gone = 0
+    for number, (sha256, file) in enumerate(files.items()):
+        actual = source.digest(sha256)
+        if actual is None and sha256 not in needed:
+            gone += 1
+        elif actual is None:
+            check.faults.append(f"{file.path} ({sha256:.12}) is missing")
+        elif actual != (sha256, file.size):
+            check.faults.append(f"{file.path} ({sha256:.12}) is another file than was accepted")
+        check.count += actual is not None
         if report is not None:
             report("files", number + 1, len(files))
-
-
-def _artifact(source: Source, file: File, check: Check) -> None:
-    check.count += 1
-    actual = source.digest(file.sha256)
-    if actual is None:
-        check.faults.append(f"{file.path} ({file.sha256:.12}) is missing")
-    elif actual != (file.sha256, file.size):
-        check.faults.append(f"{file.path} ({file.sha256:.12}) is another file than was accepted")
+    if gone:
+        check.unchecked.append(f"{gone} files that were replaced since are not kept here")
 
 
 def _brought(source: Source, past: History, asked: Asked, checks: Mapping[str, Check]) -> None:

@@ -23,7 +23,10 @@ class Facts(BaseModel):
 class Manifest(Facts):
     """What the run is; the first entry of every log."""
 
-    manifest: dict[str, JsonValue]
+    manifest: dict[str, JsonValue] | None
+    """None where it is long."""
+    file: Sha256 | None = None
+    """Then what it says is in a file."""
 
 
 class Account(Facts):
@@ -47,6 +50,7 @@ class Lease(Facts):
     first: int = 0
     last: int = 0
     definition: Unit | None = None
+    key: str = ""
     digest: str = ""
     """The unit's."""
     copy_: int | None = Field(None, alias="copy")
@@ -59,6 +63,7 @@ class Lease(Facts):
         """What one machine at a time works on: of it each lease has a higher fence."""
         unit = self.definition
         name = self.unit if unit is None else f"{unit.role}|{unit.stage}|{unit.share}|{unit.first}"
+        name = self.key or name
         return f"{name}|{self.about}|{self.copy_}"
 
 
@@ -84,7 +89,7 @@ class Result(Facts):
     device: str
     outputs: tuple[File, ...] | Sha256 = ()
     """Or the digest of a file that lists them, where they are many; as of the chain."""
-    removed: tuple[str, ...] = ()
+    removed: tuple[str, ...] | Sha256 = ()
     chain: tuple[str, ...] | Sha256 = ()
     digest: str = ""
     """The unit's."""

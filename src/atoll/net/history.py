@@ -8,8 +8,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from pydantic import ValidationError
+
 from atoll.errors import CorruptError
-from atoll.net import facts, notes, statements, tiles, tree
+from atoll.net import facts, notes, sources, statements, tiles, tree
 from atoll.net.facts import Facts
 from atoll.net.notes import Checkpoint
 from atoll.net.protocol import digest_of
@@ -39,6 +41,8 @@ class History:
     """Public key of who may state facts."""
     manifest: Mapping[str, object] = field(default_factory=dict)
     statements: list[Entry] = field(default_factory=list)
+    envelopes: list[bytes] = field(default_factory=list)
+    """The entries of the log as they are."""
     faults: dict[str, list[str]] = field(default_factory=dict)
     """By the name of the check that found them."""
 
@@ -67,8 +71,9 @@ def read(source: Source, log_key: str | None = None) -> History:
     except CorruptError as error:
         history.fault("entries", str(error))
     _check_tree(history, reader, entries)
-    _take_manifest(history, entries)
-    _take_statements(history, entries)
+    history.envelopes = entries
+    _take_manifest(history, entries, source)
+    _take_statements(history, entries, source)
     _check_signature(history, log_key)
     return history
 
@@ -97,20 +102,23 @@ def _first_difference(reader: tiles.Reader, leaves: list[bytes]) -> int | None:
     return None
 
 
-def _take_manifest(history: History, entries: list[bytes]) -> None:
+def _take_manifest(history: History, entries: list[bytes], source: Source) -> None:
     """The first entry says what the run is, and whose word counts; its own signature must be by that key."""
     try:
         statement = statements.opened(entries[0]) if entries else None
         first = None if statement is None else facts.parsed(statement)
+        long = first.file if isinstance(first, facts.Manifest) and first.manifest is None else None
+        content = sources.read_json(source, long) if long is not None else None
     except CorruptError as error:
         history.fault("manifest", f"entry 0: {error}")
         return
     if statement is None or not isinstance(first, facts.Manifest):
         history.fault("manifest", "the log does not begin with the manifest of a run")
         return
-    history.manifest, history.run = first.manifest, statement.run
-    history.coordinator = str(first.manifest.get("coordinator", ""))
-    if digest_of(first.manifest) != statement.run:
+    manifest = content if isinstance(content, dict) else first.manifest or {}
+    history.manifest, history.run = manifest, statement.run
+    history.coordinator = str(manifest.get("coordinator", ""))
+    if digest_of(manifest) != statement.run:
         history.fault("manifest", "the manifest is not the one that the statements are about")
     if history.coordinator not in statement.signers:
         history.fault("manifest", "the manifest is not signed by the coordinator that it names")
@@ -125,14 +133,14 @@ def _check_signature(history: History, log_key: str | None) -> None:
         history.fault("checkpoint", str(error))
 
 
-def _take_statements(history: History, entries: list[bytes]) -> None:
+def _take_statements(history: History, entries: list[bytes], source: Source) -> None:
     keys, frontier = {history.coordinator}, tree.Frontier()
     for index, entry in enumerate(entries):
         root = frontier.root()
         frontier.append(tree.leaf_hash(entry))
         try:
             statement = statements.opened(entry)
-            content = facts.parsed(statement)
+            content = _whole(facts.parsed(statement), source)
             if isinstance(content, facts.Fork) and (content.size, content.root) == (index, root.hex()):
                 keys = {content.coordinator}
             if not keys & set(statement.signers):
@@ -149,6 +157,18 @@ def _take_statements(history: History, entries: list[bytes]) -> None:
             keys.add(content.key)
         if content is not None:
             history.statements.append(Entry(index, statement.at, content, statement.signers))
+
+
+def _whole(content: Facts | None, source: Source) -> Facts | None:
+    """A result with its lists, also where they are long and lie in files of their own."""
+    if not isinstance(content, facts.Result):
+        return content
+    lists = {name: getattr(content, name) for name in ("outputs", "removed", "chain")}
+    long = {name: sources.read_json(source, one) for name, one in lists.items() if isinstance(one, str)}
+    try:
+        return facts.Result.model_validate({**content.model_dump(by_alias=True), **long}) if long else content
+    except ValidationError:
+        raise CorruptError("a result whose lists are none") from None
 
 
 def consistent(source: Source, before: Checkpoint, now: Checkpoint) -> str | None:

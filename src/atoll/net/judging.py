@@ -234,14 +234,15 @@ def _open(session: Session, unit: Unit, now: float) -> None:
     known = session.scalars(select(TaskRow).where(TaskRow.key == key)).all()
     if not known:
         for copy in range(unit.quorum):
-            session.add(_row(unit, key, copy, now))
+            session.add(new_row(unit, key, copy, now))
         return
     for row in known:  # a unit that nobody has begun may have other inputs by now
         if row.digest != unit.digest and row.state == "open" and row.fence == 0:
             row.unit, row.digest, row.name = unit.model_dump(mode="json"), unit.digest, unit.name
 
 
-def _row(unit: Unit, key: str, copy: int, now: float) -> TaskRow:
+def new_row(unit: Unit, key: str, copy: int, now: float) -> TaskRow:
+    """A task that nobody has begun."""
     return TaskRow(
         key=key,
         copy=copy,
@@ -259,4 +260,4 @@ def _row(unit: Unit, key: str, copy: int, now: float) -> TaskRow:
 def add_copy(session: Session, copies: list[TaskRow], now: float) -> None:
     """One more opinion."""
     unit = Unit.model_validate(copies[0].unit)
-    session.add(_row(unit, copies[0].key, max(copy.copy for copy in copies) + 1, now))
+    session.add(new_row(unit, copies[0].key, max(copy.copy for copy in copies) + 1, now))

@@ -131,8 +131,9 @@ def results(known: Known) -> Faults:
         if earlier is None or lease is None or earlier.index > entry.index:
             yield f"{where} has no lease"
             continue
-        own = (result.unit, result.fence, result.account, result.device)
-        if own != (lease.unit, lease.fence, lease.account, lease.device):
+        unit = (result.digest, lease.digest) if result.digest and lease.digest else (result.unit, lease.unit)
+        own = (result.fence, result.account, result.device)
+        if unit[0] != unit[1] or own != (lease.fence, lease.account, lease.device):
             yield f"{where} has another unit, fence, account or device than its lease"
         yield from (f"{where} {problem}" for problem in _chain_problems(result, lease))
         if result.signed is not None and not _signed_by_device(result, known):
@@ -204,8 +205,6 @@ def verdicts(known: Known) -> Faults:
             yield f"{where} is of work that nobody handed in"
         elif verdict.by == result.account:
             yield f"{where} was made by the account that did the work"
-        elif verdict.unit != result.unit:
-            yield f"{where} is of another unit"
 
 
 def decisions(known: Known) -> Faults:
@@ -337,13 +336,16 @@ RULES: Mapping[str, Callable[[Known], Faults]] = {
 
 
 def files(known: Known) -> dict[str, File]:
-    """The files of the run as they are now: what work that stands put there, in the order of the log."""
+    """The files of the run as they are now: what work that stands put there, in the order of acceptance."""
     table = {file.path: file for file in beginning(known.history)}
-    for _, result in sorted(known.standing(), key=lambda pair: pair[0].index):
+    standing = {result.submission: result for _, result in known.standing()}
+    for _, decision in known.history.of(facts.Decision):
+        result = standing.pop(decision.submission, None) if decision.state == "accepted" else None
+        if result is None or isinstance(result.outputs, str) or isinstance(result.removed, str):
+            continue
         for path in result.removed:
             table.pop(path, None)
-        if not isinstance(result.outputs, str):
-            table.update({file.path: file for file in result.outputs})
+        table.update({file.path: file for file in result.outputs})
     return table
 
 

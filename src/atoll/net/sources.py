@@ -1,15 +1,19 @@
 """Where a stranger reads a run's history from: its coordinator, a mirror, a bucket, a folder."""
 
 import hashlib
+import json
+import tempfile
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from atoll.errors import AtollError, ConfigError, StorageError
+from atoll.errors import AtollError, ConfigError, CorruptError, StorageError
 from atoll.storage.store import Store, open_store
 
 TIMEOUT = 30.0
 """Seconds that one request may take."""
 CHUNK = 1 << 20
+LARGEST = 64 << 20
+"""Bytes of a list that an entry names by its digest."""
 
 
 class Source(Protocol):
@@ -113,6 +117,18 @@ class HttpSource:
         except httpx.HTTPError:
             return None
         return state.hexdigest(), size
+
+
+def read_json(source: Source, sha256: str) -> Any:
+    """A small JSON artifact; CorruptError where it is not there or not what it is called."""
+    with tempfile.TemporaryDirectory(prefix="atoll-read-") as folder:
+        path = Path(folder) / "file"
+        if not source.save(sha256, path) or path.stat().st_size > LARGEST:
+            raise CorruptError(f"{sha256:.12}, which an entry names, cannot be had")
+        try:
+            return json.loads(path.read_bytes())
+        except (ValueError, RecursionError):
+            raise CorruptError(f"{sha256:.12}, which an entry names, is not JSON") from None
 
 
 def open_source(address: str) -> Source:
