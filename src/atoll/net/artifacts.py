@@ -76,9 +76,12 @@ class Artifacts:
             return session.scalar(select(BlobRow.size).where(BlobRow.sha256 == _checked(sha256)))
 
     def received(self, sha256: str, account: str) -> int:
-        """How much of a file an account has sent so far."""
+        """From which byte on an account should go on with a file.
+
+        The last byte is asked for once more: we may have been killed when all was here, but not in its place.
+        """
         path = self._part(_checked(sha256), account)
-        return path.stat().st_size if path.exists() else 0
+        return max(0, path.stat().st_size - 1) if path.exists() else 0
 
     def receive(self, sha256: str, account: str, start: int, total: int, piece: bytes) -> bool:
         """Take one piece; whether the file is now whole. A piece that is there already is no fault."""
