@@ -80,7 +80,8 @@ def test_latents_at_rest_are_standardised_and_decoded_again(
 ) -> None:
     images = pixels(40, size=16)
     np.savez(tmp_path / "set.npz", images=images)
-    run = make_run(tmp_path / "set.npz", data={"part": 16}, encode={"autoencoder": str(tiny_kl), "batch": 8})
+    encode = {"autoencoder": str(tiny_kl), "batch": 8, "precision": "float32"}
+    run = make_run(tmp_path / "set.npz", data={"part": 16}, encode=encode)
     prepare(run)
     contents = partition(run).contents
     assert (contents.kind, contents.shape, contents.dtype) == ("latent", (4, 8, 8), "float16")
