@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from atoll.net import leasing
+from atoll.net import admitting, leasing
 from atoll.net.crash import crash_point
 from atoll.net.protocol import File, Result, Unit
 from atoll.net.tables import LeaseRow, PathRow, Setting, SubmissionRow, TaskRow, happened
@@ -23,20 +23,35 @@ class Judge:
 
     def consider(self, here: "Coordinator", number: str) -> None:
         """Look at a submission, and at whatever follows from it."""
+        faults = self._faults(here, number)
         with here.database.writing() as session:
             submission = session.get_one(SubmissionRow, number)
-            changed = self._decide(here, session, submission)
+            changed = self._decide(here, session, submission, faults)
         crash_point("judge.after-commit")
         if changed:
             advance(here)
 
-    def _decide(self, here: "Coordinator", session: Session, submission: SubmissionRow) -> bool:
+    def _faults(self, here: "Coordinator", number: str) -> Mapping[str, str]:
+        """What anybody would see to be wrong with a result; files are looked at while nobody waits."""
+        with here.database.reading() as session:
+            submission = session.get_one(SubmissionRow, number)
+            unit = Unit.model_validate(session.get_one(LeaseRow, submission.lease).unit)
+            result = Result.model_validate(submission.result)
+        return admitting.findings(here.artifacts, unit, result).faults
+
+    def _decide(
+        self, here: "Coordinator", session: Session, submission: SubmissionRow, faults: Mapping[str, str]
+    ) -> bool:
         """Whether the run's files have changed."""
         if submission.state not in ("received", "checked"):
             return False
         row = session.get_one(TaskRow, submission.task)
         if submission.id != row.candidate:
             self._second(here, session, submission, row)
+            return False
+        if faults:
+            reason = "; ".join(f"{name}: {sentence}" for name, sentence in faults.items())
+            reject(here, session, submission, row, reason[:500])
             return False
         unit = Unit.model_validate(row.unit)
         copies = session.scalars(select(TaskRow).where(TaskRow.key == row.key).order_by(TaskRow.copy)).all()
