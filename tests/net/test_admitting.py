@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from atoll.net import admitting, judging
+from atoll.net import admitting
 from atoll.net.protocol import File, Numerics, Result, Unit
 from atoll.net.verification.admission import Findings
 from atoll.net.verification.asking import state_name
@@ -70,7 +70,7 @@ def test_other_work_and_stores_elsewhere(tmp_path):
 
 def test_a_coordinator_refuses_with_the_reason(database, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        judging.admitting, "findings", lambda *given: Findings({"finite": "it holds numbers that are none"})
+        admitting, "findings", lambda *given: Findings({"finite": "it holds numbers that are none"})
     )
     here = coordinator(database, tmp_path)
     machine = Machine.of(here)
