@@ -8,6 +8,8 @@ import sys
 
 import httpx
 
+from tests import commands
+
 
 def started(tiny, tmp_path, *more):
     arguments = ["host", str(tiny), "--port", "0", "--json", "--quorum", "1", *more]
@@ -34,3 +36,24 @@ def test_it_serves_a_manifest_and_goes_on_after_a_stop(tiny, tmp_path):
         assert process.returncode == 0, err
         assert json.loads(out)["finished"] is False
     assert manifests[0] == manifests[1]
+
+
+def test_a_run_goes_on_elsewhere_and_a_stranger_audits_it(tiny, tmp_path):
+    first, facts = started(tiny, tmp_path)
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=60)
+    store = f"{facts['run']}/network/store"
+    second, again = started(f"--from={store}", tmp_path / "elsewhere")
+    try:
+        assert again["manifest"] == facts["manifest"]
+        assert again["run"] != facts["run"]
+        answer = commands.run("audit", again["address"], "--replay", "0", "--json")
+        assert answer.returncode == 0, answer.stderr
+        assert json.loads(answer.stdout)["forks"] == [1]
+    finally:
+        second.send_signal(signal.SIGTERM)
+        second.communicate(timeout=60)
+    for arguments in (["host"], ["host", str(tiny), "--from", store]):
+        answer = commands.run(*arguments)
+        assert answer.returncode == 1
+        assert "give a recipe, or --from" in answer.stderr

@@ -6,13 +6,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from atoll.errors import ConfigError, CorruptError
-from atoll.net import audit, ledger, log, notes, protocol, restore
+from atoll.net import audit, judging, ledger, log, notes, protocol, restore
+from atoll.net import host as hosting
 from atoll.net.audit import Asked
 from atoll.net.books import Books
 from atoll.net.database import Database
 from atoll.net.protocol import Manifest
 from atoll.net.sources import open_source
 from atoll.net.statements import Signer
+from atoll.net.tables import TaskRow
 from tests.clocks import ManualClock
 from tests.net.crowds import Machine, PretendedPlan, coordinator, expected, files_of
 from tests.net.past import honest
@@ -177,3 +179,35 @@ def test_a_file_that_is_gone_is_named(tmp_path):
         assert log.size(session) == 0
     for one in (host, second):
         one.database.close()
+
+
+def test_a_hosted_run_is_taken_over_from_its_store(prepared, tmp_path, monkeypatch):
+    """Of a real recipe: the manifest says what the run is, the store has what it begins with."""
+    choices = hosting.Choices(quorum=1, every=2)
+    with hosting.opened(prepared(), choices) as first:
+        first.publisher.publish()
+        store = str(first.run.path / "network" / "store")
+        judging.advance(first.coordinator)
+        with first.coordinator.database.reading() as session:
+            before = judging.table_of(session), sorted(row.digest for row in session.query(TaskRow))
+    monkeypatch.setenv("ATOLL_RUNS", str(tmp_path / "elsewhere"))
+    run = restore.take_over(store, choices)
+    assert run.path == tmp_path / "elsewhere" / run.config.name
+    assert restore.take_over(store, choices).path == run.path, "asked again, it goes on"
+    with hosting.opened(run, choices) as second:
+        assert second.coordinator.run == first.coordinator.run
+        judging.advance(second.coordinator)
+        with second.coordinator.database.reading() as session:
+            assert (judging.table_of(session), sorted(row.digest for row in session.query(TaskRow))) == before
+        second.publisher.publish()
+    page = audit.audit(open_source(str(run.path / "network" / "store")), Asked(now=1e12))
+    assert page.holds and page.forks == (1,), page.text
+
+
+def test_a_run_of_this_name_that_was_made_here_is_left_alone(prepared, tmp_path):
+    run = prepared()
+    with hosting.opened(run, hosting.Choices(quorum=1)) as first:
+        first.publisher.publish()
+    (run.path / "network").rename(tmp_path / "network")
+    with pytest.raises(ConfigError, match="was made here"):
+        restore.take_over(str(tmp_path / "network" / "store"), hosting.Choices(quorum=1))

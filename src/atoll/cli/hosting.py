@@ -1,11 +1,13 @@
 """`atoll host`: a run that strangers' machines work on."""
 
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atoll.cli.options import AsJson, Overrides, Recipe, app
+from atoll.cli.options import AsJson, Overrides, app
 from atoll.cli.output import tell
 
 if TYPE_CHECKING:
@@ -14,7 +16,13 @@ if TYPE_CHECKING:
 
 @app.command()
 def host(
-    recipe: Recipe,
+    recipe: Annotated[
+        Path | None, typer.Argument(help="A TOML file that says what the run is; see recipes/.")
+    ] = None,
+    source: Annotated[
+        str,
+        typer.Option("--from", metavar="URL|FOLDER", help="Go on with a run whose coordinator is gone."),
+    ] = "",
     overrides: Overrides = [],  # noqa: B006 - typer reads it, nobody writes it
     database: Annotated[
         str, typer.Option(help="A file of SQLite, or postgresql://…; by default in the run's folder.")
@@ -41,12 +49,13 @@ def host(
 ) -> None:
     """Publish a run and hand out its work until it is finished."""
     from atoll import config
+    from atoll.errors import ConfigError
     from atoll.net import require_libraries
     from atoll.runs import Run
 
     require_libraries()
     from atoll.net import host as hosting
-    from atoll.net import pages
+    from atoll.net import pages, restore
 
     def ready(url: str, hosted: "Hosted") -> None:
         facts = {"address": url, "run": str(hosted.run.path), "manifest": hosted.coordinator.run}
@@ -64,7 +73,13 @@ def host(
         licence=licence,
         linger=linger,
     )
-    with Run.begun(config.load(recipe, overrides), recipe) as run:
+    if (recipe is None) == (not source):
+        raise ConfigError("give a recipe, or --from and where the history of a run is")
+    with (
+        Run.begun(config.load(recipe, overrides), recipe)
+        if recipe is not None
+        else nullcontext(restore.take_over(source, choices))
+    ) as run:
         tls = (tls_cert, tls_key) if tls_cert else None
         finished = hosting.serve(run, choices, address, port, tls=tls, ready=ready, pages=pages.ROUTERS)
         state = "finished" if finished else "stopped; run the same command again to go on"

@@ -11,18 +11,24 @@ from tempfile import TemporaryDirectory
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from atoll.config import validate
 from atoll.errors import ConfigError, CorruptError
-from atoll.net import facts, history, judging, ledger, log, results, rules, statements
+from atoll.net import facts, history, judging, keys, ledger, log, results, rules, statements
 from atoll.net.artifacts import Artifacts
 from atoll.net.crash import crash_point
 from atoll.net.database import Database
 from atoll.net.history import History
+from atoll.net.host import FOLDER, Choices, migrated
 from atoll.net.protocol import Delegation, File, Manifest, Numerics, Result, Unit
+from atoll.net.publishing import located
 from atoll.net.rules import Known
-from atoll.net.sources import Source
+from atoll.net.sources import Source, open_source
 from atoll.net.statements import Signer
 from atoll.net.tables import Account, Device, LeaseRow, Setting, SubmissionRow, TaskRow
 from atoll.net.tree import Frontier, leaf_hash
+from atoll.runs import RESOLVED, Run, runs_folder, safe_name
+from atoll.storage.clock import CLOCK, Clock
+from atoll.storage.store import open_store
 
 NEEDED = ("checkpoint", "entries", "tree", "manifest", "statements")
 """Checks without which nothing can be built on a history."""
@@ -42,6 +48,42 @@ def read(source: Source, log_key: str | None = None) -> History:
 def manifest_of(past: History) -> Manifest:
     """What the run is."""
     return Manifest.model_validate(dict(past.manifest))
+
+
+def take_over(address: str, choices: Choices, clock: Clock = CLOCK) -> Run:
+    """The run whose history is at an address, here, ready to be hosted; taken over before, it goes on.
+
+    Keys that lie in the run's folder already are used: with the old coordinator's it is no fork.
+    """
+    source = open_source(address)
+    past = read(source)
+    manifest = manifest_of(past)
+    config = validate(dict(manifest.resolved), address)
+    folder = runs_folder() / config.name
+    place = folder / FOLDER
+    if (folder / RESOLVED).is_file() and not place.is_dir():
+        raise ConfigError(
+            f"{folder} is a run of this name that was made here; set ATOLL_RUNS to another place"
+        )
+    for file in manifest.inputs:
+        if not source.save(file.sha256, folder / safe_name(file.path)):
+            raise CorruptError(f"{file.path} ({file.sha256:.12}) cannot be had; look for a mirror of it")
+    run = Run.create(located(config, folder))
+    place.mkdir(parents=True, exist_ok=True)
+    database = Database(choices.database or str(place / "coordinator.db"))
+    try:
+        migrated(database)
+        with database.reading() as session:
+            if log.size(session):
+                return run
+        store = open_store(choices.store or str((place / "store").resolve()))
+        artifacts = Artifacts(store, place / "scratch", database, clock=clock)
+        signer = Signer(keys.read_or_make(place / "coordinator.key"), past.run)
+        log_key = keys.public_hex(keys.read_or_make(place / "log.key"))
+        rebuild(past, source, artifacts, signer, log_key, past.checkpoint.origin, clock.date())
+    finally:
+        database.close()
+    return run
 
 
 def rebuild(
