@@ -36,6 +36,18 @@ MAY_IMPORT = {
         "errors",
     },
     "train": {"config", "devices", "threads", "runs", "flow", "models", "data", "sampling", "errors"},
+    # `credit`: components are signed as payments are
+    "components": {
+        "config",
+        "runs",
+        "flow",
+        "models",
+        "data",
+        "sampling",
+        "train",
+        "credit",
+        "errors",
+    },
     # `credit`: velocities of a run on held-out samples are measured here, what they are worth is summed there
     "evaluate": {"config", "devices", "runs", "flow", "models", "data", "sampling", "credit", "errors"},
     "study": {"config", "runs", "data", "sampling", "evaluate", "plan", "launch", "pages", "exits", "errors"},

@@ -12,12 +12,17 @@ from atoll.train import jobs
 from tests import commands
 
 COMMANDS = [
+    "add",
     "audit",
+    "component",
     "credit",
     "doctor",
+    "drop",
     "evaluate",
     "expert",
     "export",
+    "forget",
+    "host",
     "import",
     "partition",
     "plan",

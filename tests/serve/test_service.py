@@ -10,6 +10,8 @@ from atoll.serve.service import GONE, Refused, Service
 class Http:
     """A client that goes away when it is told to."""
 
+    state = None
+
     def __init__(self, host="1.2.3.4"):
         self.client = type("Client", (), {"host": host})
         self.gone = asyncio.Event()

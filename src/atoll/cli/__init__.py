@@ -6,6 +6,7 @@ from atoll import exits
 from atoll.cli import (  # noqa: F401 - they add their commands to the app
     about,
     auditing,
+    components,
     credit,
     hosting,
     results,

@@ -23,6 +23,13 @@ def sample(
     prompt: Annotated[
         list[str] | None, typer.Option(help="What the samples show, in words; several are taken in turn.")
     ] = None,
+    allow: Annotated[
+        str | None,
+        typer.Option(metavar="RULE", help='Only parts by their cards, as "licence in {cc0, cc-by}".'),
+    ] = None,
+    protect: Annotated[
+        bool, typer.Option("--protect", help="Average two halves that share no sample: fewer copies.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="Sample i depends on this and on i alone.")] = None,
     out: Annotated[
         Path | None,
@@ -42,13 +49,14 @@ def sample(
     settings = {
         **config.assignments(overrides),
         **{"num": num, "strategy": strategy, "steps": steps, "guidance": guidance, "seed": seed},
+        **{"allow": allow, "protect": protect or None},
     }
     own, out = out is not None, out or room.default_out(run_folder)
     with bar(as_json) as progress:
         count = named(progress, "samples")
         opened = opening.open_address(run_folder)
         written = room.sample(opened, out, own=own, label=label, prompt=prompt, progress=count, **settings)
-    sentence = room.strategy_sentence(written)
+    sentence = room.strategy_sentence(written) + (f"\n{room.PROTECTED}" if protect else "")
     tell(as_json, written, f"{sentence}\nWrote {written.get('grid', written['samples'])}")
 
 

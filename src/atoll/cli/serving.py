@@ -28,6 +28,10 @@ def serve(
             "--show-data", help="Also show the training samples nearest to one, not their ids alone."
         ),
     ] = False,
+    policies: Annotated[
+        Path | None,
+        typer.Option(help="A TOML file of users: their tokens, and which parts they may ask."),
+    ] = None,
     limit: Annotated[
         list[str],
         typer.Option("--limit", metavar="KEY=VALUE", help="Change a limit, as num=64; see docs/serve.md."),
@@ -53,6 +57,7 @@ def serve(
         token=token,
         anybody=anybody,
         show_data=show_data,
+        policies=policies,
         ready=announced(as_json, run_folder, "Serving"),
         **config.assignments(overrides),
     )

@@ -2,6 +2,7 @@
 
 from atoll.config.adapter import AdapterConfig, AdapterSettings
 from atoll.config.checks import Facts, check
+from atoll.config.component import ComponentConfig
 from atoll.config.credit import CreditConfig
 from atoll.config.data import ConditionConfig, DataConfig, EncodeConfig, PartitionConfig
 from atoll.config.digest import operational, settings_digest
@@ -26,6 +27,7 @@ __all__ = [
     "STRATEGY",
     "AdapterConfig",
     "AdapterSettings",
+    "ComponentConfig",
     "ConditionConfig",
     "CreditConfig",
     "DataConfig",

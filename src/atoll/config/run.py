@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from atoll.config.component import ComponentConfig
 from atoll.config.credit import CreditConfig
 from atoll.config.data import ConditionConfig, DataConfig, EncodeConfig, PartitionConfig
 from atoll.config.launch import LaunchConfig, PlanConfig
@@ -34,6 +35,7 @@ class RunConfig(Section):
     sample: SampleConfig = SampleConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     credit: CreditConfig = CreditConfig()
+    component: ComponentConfig = ComponentConfig()
     launch: LaunchConfig = LaunchConfig()
     plan: PlanConfig = PlanConfig()
 

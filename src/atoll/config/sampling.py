@@ -29,6 +29,11 @@ class SampleConfig(Section):
     """Of the router's posterior: below 1 sharpens it, above 1 flattens it."""
     experts: tuple[int, ...] | None = Field(None, min_length=1, strict=False)
     """Which experts serve; the posterior is renormalised over them. All by default."""
+    allow: str | None = Field(None, min_length=1, max_length=2000)
+    """Which parts serve, by a rule over their cards, as "licence in {cc0, cc-by} and not medical in tags"."""
+    protect: bool = False
+    """Average the velocities of two halves of the parts, which share no training sample, instead of mixing
+    all: what only one part has seen becomes unlikely. It costs quality and is no guarantee against copies."""
     solver: Literal["euler", "heun", "dpm++"] = "euler"
     """`euler` is of order one, `heun` of order two at two velocities a step, `dpm++` of order two at one."""
     steps: int = Field(50, ge=1)

@@ -295,7 +295,9 @@ def read_rows(parts: Parts, unit: Unit) -> pa.Table:
     labels = [None if label is None else classes[label] for label in table["label"].to_pylist()]
     text = [name for name in TEXT_COLUMNS if name in table.column_names]
     table = table.set_column(table.column_names.index("label"), "label", pa.array(labels, pa.int64()))
-    return table.select(["id", "sample", "label", "caption", *text]).combine_chunks()
+    own = table.select(["id", "sample", "label", "caption", *text])
+    # Without what the part says of itself: a cluster's file tells of its own samples and of no others.
+    return own.replace_schema_metadata(None).combine_chunks()
 
 
 def shared(parts: Parts, sizes: Sequence[int]) -> dict[str, Any]:

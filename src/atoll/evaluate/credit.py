@@ -9,10 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from atoll.errors import ConfigError
 from atoll.evaluate import evaluation, given, ground, held_out, neighbours, settlement, values, worth
 from atoll.evaluate.held_out import Held
 from atoll.models import checkpoint, costs
 from atoll.runs import CREDIT, Run, Stage, digest, read_stamped, stamped, write_json
+from atoll.runs.components import Members
 from atoll.sampling import makers, writer
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.opening import open_run_model
@@ -26,6 +28,8 @@ EXACT = "float32"
 
 def value(run: Run, progress: Report | None = None) -> dict[str, Any]:
     """The parts of a run valued on held-out samples; writes `credit/credit.json`."""
+    if run.members != Members():
+        raise ConfigError("parts were added or dropped; only the experts that a recipe trains are valued")
     ensemble = _ensemble(run)
     held = held_out.samples(run)
     base = ground.ground(run, ensemble.device, held.batch.x_0)

@@ -50,7 +50,9 @@ def evaluate(run: Run, progress: Report | None = None) -> dict[str, Any]:
         "strategies": rows,
     }
     if config.routing and len(ensemble.experts) > 1 and ensemble.router is not None:
-        examined = routing.examine(ensemble, run, config.routing, resamples=config.bootstrap)
+        examined = routing.examine(
+            ensemble, run, config.routing, experts=not ensemble.absent, resamples=config.bootstrap
+        )
         predicted = routing.predicts([examined])
         record["routing"] = {
             **examined,

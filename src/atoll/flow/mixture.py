@@ -88,6 +88,19 @@ def restrict(
     return torch.where(total > 0, kept / total.clamp(min=1e-38), served / served.sum())
 
 
+def protect(
+    posterior: Float[Tensor, "batch experts"],
+    first: Bool[Tensor, " experts"],
+    second: Bool[Tensor, " experts"],
+) -> Float[Tensor, "batch experts"]:
+    """Weights of (v_1 + v_2) / 2, the mean of two halves' mixtures: CP-Δ for KL (arXiv 2302.10870, §3).
+
+    p ∝ √(q_1 q_2) has the mean of both scores, and so of both velocities, which are affine in scores. It is
+    no mixture: what only one half has seen is unlikely under it.
+    """
+    return (restrict(posterior, first) + restrict(posterior, second)) / 2
+
+
 def full(posterior: Float[Tensor, "batch experts"]) -> Float[Tensor, "batch experts"]:
     """Every expert, weighed by the posterior: exact if experts and router are (DDM eq. 5)."""
     return posterior

@@ -13,6 +13,7 @@ from typing import Any
 from atoll.config import RunConfig, TrainConfig, settings_digest
 from atoll.errors import ConfigError
 from atoll.runs import edges, inputs
+from atoll.runs.components import Members
 from atoll.runs.files import digest
 from atoll.runs.run import Run
 from atoll.runs.stage import Stage
@@ -240,6 +241,9 @@ def after(run: Run, names: Sequence[str]) -> list[Node]:
 def samples_from(run: Run, index: int = 0) -> dict[str, Any]:
     """What a run's samples are made from: the networks that draw them, and how they are asked."""
     networks = [node(run, name).stage.digest for name in edges.of_samples(run.config, 0)]
+    members = run.members
+    if members != Members():
+        networks.append(digest(members.model_dump(mode="json")))
     return {"sample": settings_digest(run.config.sample), "networks": digest(networks)}
 
 

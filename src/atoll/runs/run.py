@@ -10,6 +10,7 @@ from typing import Any
 
 from atoll.config import ExpertConfig, RunConfig, assignments, merged, validate
 from atoll.errors import AtollError, ConfigError, RunError, StaleError
+from atoll.runs.components import FOLDER, ComponentContents, Members, read_members
 from atoll.runs.files import append_line, replacing
 from atoll.runs.parsing import read_stamped, stamped
 from atoll.runs.records import (
@@ -167,8 +168,23 @@ class Run:
     @property
     def networks(self) -> list[Stage[NetworkContents]]:
         """All networks that may be sampled, finished or not."""
-        experts = [self.expert(index) for index in range(self.config.partition.clusters)]
-        return [*experts, self.router, self.student, self.few_step]
+        return [*self.parts, self.router, self.student, self.few_step]
+
+    def component(self, number: int) -> Stage[ComponentContents]:
+        """A part that was added."""
+        return Stage(self.path / FOLDER / f"{number:02d}", ComponentContents)
+
+    @property
+    def members(self) -> Members:
+        """Which parts were added, and which serve no longer."""
+        return read_members(self.path)
+
+    @property
+    def parts(self) -> list[Stage[NetworkContents]]:
+        """All that velocities are mixed of, by number: its own experts, then what was added, there or not."""
+        own = self.config.partition.clusters
+        added = range(own, self.members.count(own))
+        return [*(self.expert(index) for index in range(own)), *(self.component(number) for number in added)]
 
     def drawn(self, index: int) -> Stage[DrawnContents]:
         """Samples of one expert in place of its cluster's."""

@@ -1,6 +1,6 @@
 """From the folders of trained networks to an ensemble: the one place where one is built."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,6 +32,10 @@ class Parts:
     """An expert that is there; others may be missing, if nobody asks them."""
     bases: Sequence[Stage] = ()
     """Networks that adapters among the experts may belong to."""
+    absent: frozenset[int] = frozenset()
+    """Experts that nobody may ask."""
+    grown: Callable[[nn.Module | None], nn.Module] | None = None
+    """Gives the router of a run that parts were added to, from the one that knows its own."""
 
 
 def build(
@@ -46,16 +50,18 @@ def build(
     counts = parts.counts if blueprint.classes else None
     router = parts.router if parts.router is not None and parts.router.done else None
     shelf = Shelf(parts.bases, device, arithmetic)
+    learnt = None if router is None else arithmetic.prepared(_verified(router, device))
     return Ensemble(
         experts=roster(parts.experts, shelf, resident),
         shelf=shelf,
         priors=priors,
         by_class=None if counts is None else given_class(torch.tensor(counts, device=device), priors),
         shape=tuple(blueprint.shape),
-        router=None if router is None else arithmetic.prepared(_verified(router, device)),
+        router=learnt if parts.grown is None else parts.grown(learnt).to(device),
         classes=blueprint.classes,
         text=blueprint.text,
-        band=routing.Band() if router is None else _band(router),
+        band=routing.Band() if router is None or parts.grown is not None else _band(router),
+        absent=parts.absent,
         maps=blueprint.steps,
         product=costs.product(costs.Network(blueprint.network, tuple(blueprint.shape)), 1),
     )

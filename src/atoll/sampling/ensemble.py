@@ -55,6 +55,8 @@ class Ensemble:
     """Whether the only expert is a flow map, whose steps are exact whatever their length."""
     by_class: Float[Tensor, "classes_and_none experts"] | None = None
     """p(k | class), if it is known: the last row is for no class."""
+    absent: frozenset[int] = frozenset()
+    """Parts that nobody may ask: dropped ones, missing ones, those that a rule leaves out."""
     product: float | None = None
     """Multiplications of an expert's smallest matrix product for one row, if they are known."""
     shelf: Shelf | None = None

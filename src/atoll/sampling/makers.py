@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from atoll.credit import likelihood
+from atoll.errors import ConfigError
 from atoll.flow import draws, path
 from atoll.models import conditions
 from atoll.models.conditions import Condition
@@ -98,6 +99,8 @@ def looking(
 
     Levels of all samples are asked about together, `batch` rows at once, and each expert once about them.
     """
+    if ensemble.absent:
+        raise ConfigError(f"part {min(ensemble.absent)} is gone; who made a sample is asked of all parts")
     t = likelihood.times(levels, torch.rand(levels, generator=draws.generator(seed, "levels")), TRAINED)
     asked, count = ensemble.told(condition, len(x_0)), len(ensemble.experts)
     pairs = [(level, row) for row in range(len(x_0)) for level in range(levels)]

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from atoll.config import SampleConfig
 from atoll.data import hub
 from atoll.data.hub import HUB
 from atoll.data.text import TextEncoder
-from atoll.errors import RunError
+from atoll.errors import ConfigError, RunError
 from atoll.models import checkpoint
 from atoll.models.conditions import TextCondition
-from atoll.runs import Run, Stage, read_json
+from atoll.runs import Run, Stage, read_json, rights
+from atoll.runs.components import Card
 from atoll.runs.records import NetworkContents, PartitionContents, RouterContents
-from atoll.sampling import arithmetic, bases, building, request
+from atoll.sampling import arithmetic, bases, building, grown, request
 from atoll.sampling.sampler import Sampler
 from atoll.sampling.vocabulary import Encode, Vocabulary
 from atoll.storage.cache import download_run, store_address
@@ -59,14 +61,22 @@ def open_run_model(run: Run, device: str | None = None, **settings: Any) -> Samp
     where = devices.pick(device)
     config = request.settings(run.config.sample, **settings)
     if config.model != "ensemble":
+        if config.allow is not None:
+            raise ConfigError("a student has all parts in it; `allow` needs sample.model = 'ensemble'")
         student = open_run(student_folder(run, config.model))
         sampler = open_run_model(student, device, **{**settings, "model": "ensemble"})
         return replace(sampler, defaults=sampler.defaults.model_copy(update={"model": config.model}))
     serving = _serving(run, config)
-    contents = run.partition.contents
-    stages = [run.expert(index) for index in range(run.config.partition.clusters)]
+    stages, shares = run.parts, grown.shares(run)
     parts = building.Parts(
-        stages, contents.priors, run.router, contents.labels, serving[0], bases.of_run(run)
+        stages,
+        shares.priors,
+        run.router,
+        shares.counts,
+        serving[0],
+        bases.of_run(run),
+        absent=frozenset(range(len(stages))).difference(serving),
+        grown=partial(grown.router, run) if run.members.present else None,
     )
     return Sampler(
         building.build(parts, where, config.resident, arithmetic.choose(config, where)),
@@ -144,10 +154,9 @@ def model_name(run: Run, name: str) -> str:
 
 def _serving(run: Run, config: SampleConfig) -> list[int]:
     """The experts that were asked for and are there, whole; the others stop everything, or are left out."""
-    wanted = range(run.config.partition.clusters) if config.experts is None else config.experts
-    whole = []
-    for index in wanted:
-        stage = run.expert(index)
+    whole, stages = [], run.parts
+    for index in _wanted(run, config):
+        stage = stages[index]
         try:
             if not stage.done:
                 raise RunError(f"{stage.path} is not trained yet; run `atoll run` on its recipe first")
@@ -160,6 +169,26 @@ def _serving(run: Run, config: SampleConfig) -> list[int]:
     if not whole:
         raise RunError(f"{run.path} has no expert that can serve; run `atoll run` on its recipe first")
     return whole
+
+
+def _wanted(run: Run, config: SampleConfig) -> list[int]:
+    """The parts that are there and may be asked, of those that were asked for."""
+    known = cards(run)
+    if config.experts is not None:
+        gone = set(config.experts) - known.keys()
+        if gone:
+            raise ConfigError(f"there is no part {min(gone)} here; there are {', '.join(map(str, known))}")
+        known = {number: known[number] for number in config.experts}
+    return list(known) if config.allow is None else rights.allowed(known, rights.parse(config.allow))
+
+
+def cards(run: Run) -> dict[int, Card]:
+    """Whose each part is that a run has, by number."""
+    own, members = run.config.partition.clusters, run.members
+    return {
+        number: rights.own_card(run.config) if number < own else run.component(number).contents.card
+        for number in members.serving(own)
+    }
 
 
 def is_expert(path: Path) -> bool:

@@ -36,6 +36,8 @@ def resolve(ensemble: Ensemble, request: Request) -> tuple[str, float | None]:
     """
     if request.settings.strategy != "auto":
         return request.settings.strategy, None
+    if request.settings.protect:
+        return "full", None
     if ensemble.kind == "none" or ensemble.router is None or len(ensemble.experts) == 1:
         return "ancestral", None
     few = range(min(request.num, LOOKED_AT))

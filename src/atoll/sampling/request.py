@@ -15,7 +15,7 @@ from atoll.models.conditions import Condition, TextCondition
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.vocabulary import Asked, Prompts, Vocabulary
 
-OPENING = ("model", "precision", "tf32", "compile", "resident", "missing")
+OPENING = ("model", "precision", "tf32", "compile", "resident", "missing", "allow")
 """Settings of [sample] that are decided when a model is opened, and not again by each request."""
 
 
@@ -89,7 +89,13 @@ class Request:
             mask = torch.zeros(posterior.shape[1], dtype=torch.bool)
             mask[list(self.settings.experts)] = True
             posterior = mixture.restrict(posterior, mask.to(posterior.device, non_blocking=True))
-        return mixture.temper(posterior, self.settings.temperature)
+        posterior = mixture.temper(posterior, self.settings.temperature)
+        if not self.settings.protect:
+            return posterior
+        halves = torch.zeros(2, posterior.shape[1], dtype=torch.bool)
+        serving = sorted(set(self.settings.experts or range(posterior.shape[1])))
+        halves[0, serving[::2]], halves[1, serving[1::2]] = True, True
+        return mixture.protect(posterior, *halves.to(posterior.device, non_blocking=True))
 
 
 def request(
@@ -153,6 +159,11 @@ def _check(config: SampleConfig, ensemble: Ensemble) -> None:
     serving = range(experts) if config.experts is None else config.experts
     if min(serving) < 0 or max(serving) >= experts:
         raise ConfigError(f"experts are numbered 0 to {experts - 1}, not {list(serving)}")
+    gone = ensemble.absent.intersection(serving)
+    if config.experts is not None and gone:
+        raise ConfigError(f"part {min(gone)} does not serve here; ask others, or leave out `experts`")
+    if config.protect and (config.strategy not in ("auto", "full") or len(set(serving)) < 2):
+        raise ConfigError("protect composes two halves at every step; use strategy 'full' and several parts")
     kind, _, number = config.strategy.partition("-")
     if kind == "top" and experts > 1 and int(number) > len(set(serving)):
         raise ConfigError(

@@ -65,9 +65,10 @@ class Row(Generic[Owner]):
         return self.strategy.startswith(("sample", "nucleus"))
 
     @property
-    def weighing(self) -> tuple[str, float, tuple[int, ...] | None]:
+    def weighing(self) -> tuple[str, float, tuple[int, ...] | None, bool]:
         """Rows that agree in this are weighed together."""
-        return self.strategy, self.request.settings.temperature, self.request.settings.experts
+        settings = self.request.settings
+        return self.strategy, settings.temperature, settings.experts, settings.protect
 
 
 class Stepped(NamedTuple):

@@ -17,6 +17,12 @@ from atoll.sampling.vocabulary import Asked, Prompts
 from atoll.sampling.writer import Writer, own_folder
 from atoll.storage.cache import store_address
 
+PROTECTED = (
+    "Protected: what one half of the parts alone has seen is unlikely. This is no guarantee: both halves may "
+    "have seen copies of one picture, and so has whatever all parts began with."
+)
+"""What `protect` does, and what it does not."""
+
 
 def default_out(path: Path) -> Path:
     """Where samples go unless the command says otherwise: into a run or an expert of one's own."""

@@ -4,7 +4,7 @@ import base64
 import binascii
 import hmac
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -40,11 +40,14 @@ class Door:
         body: int,
         hosts: Collection[str] | None = None,
         answered: Callable[[str, int], None] = lambda route, status: None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         """With `hosts`, only requests to these names: a page elsewhere cannot rebind its own to us.
 
-        `answered` is told the route and the status of every answer.
+        `answered` is told the route and the status of every answer. `users` are the names behind tokens of
+        their own, which routes find as `request.state.user`.
         """
+        self.users = users or {}
         self.app, self.token, self.body, self.hosts, self.answered = app, token, body, hosts, answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,6 +65,7 @@ class Door:
                     answer.setdefault(name, value)
             await send(message)
 
+        scope.setdefault("state", {})["user"] = self._user(headers)
         refusal = self._refusal(scope["path"], headers)
         if refusal is not None:
             await _refuse(send_with_headers, *refusal, asks=scope["path"].startswith(ASKING))
@@ -76,7 +80,7 @@ class Door:
         origin = headers.get("origin")
         if origin is not None and _split(origin).netloc != host:
             return 403, "pages of other servers may not ask this one"
-        if self.token and not self._knows_token(path, headers):
+        if (self.token or self.users) and not self._knows_token(path, headers):
             return 401, "give the server's token: Authorization: Bearer …"
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdecimal()):
@@ -88,9 +92,16 @@ class Door:
     def _knows_token(self, path: str, headers: Headers) -> bool:
         if path in OPEN or path.startswith(OPEN_BELOW):
             return True
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        known = {"bearer": given.strip(), "basic": _password(given)}.get(scheme.lower())
-        return known is not None and is_token(known, self.token or "")
+        given = _given(headers)
+        if given is None:
+            return False
+        return bool(self._user(headers)) or (self.token is not None and is_token(given, self.token))
+
+    def _user(self, headers: Headers) -> str:
+        """The user whose token was given; all are compared, so that the time does not tell which is near."""
+        given = _given(headers) or ""
+        names = [name for token, name in self.users.items() if is_token(given, token)]
+        return names[0] if names else ""
 
     async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on that may not say how long it is; one that is too long ends here."""
@@ -120,6 +131,12 @@ def _split(address: str) -> SplitResult:
         return urlsplit(address)
     except ValueError:
         return urlsplit("")
+
+
+def _given(headers: Headers) -> str | None:
+    """What a client says that it knows."""
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    return {"bearer": given.strip(), "basic": _password(given)}.get(scheme.lower())
 
 
 def is_token(given: str, token: str) -> bool:

@@ -78,7 +78,7 @@ async def _accepted(asked: schema.SamplesRequest, http: HttpRequest, service: Se
     model = service.model(asked.model)
     wanted = asked.model_dump(exclude=SETTINGS, exclude_none=True)
     num = asked.num if asked.seeds is None else asked.num or len(asked.seeds)
-    request = await service.request(model, num=num or 1, **wanted)
+    request = await service.request(model, http, num=num or 1, **wanted)
     if asked.format == "wav":
         answers.check_wav(model, request)
     if asked.format == "png" and model.contents is None:

@@ -18,6 +18,7 @@ from atoll.serve.batching import Scheduler
 from atoll.serve.kept import Kept
 from atoll.serve.limits import Limits
 from atoll.serve.models import Model
+from atoll.serve.policies import Policies
 from atoll.serve.service import Refused, Service
 
 
@@ -29,6 +30,7 @@ def create_app(
     hosts: Collection[str] | None = None,
     pages: Sequence[APIRouter] = (),
     show_data: bool = False,
+    policies: Policies | None = None,
 ) -> FastAPI:
     """An application that serves these models; `pages` are routers for people, at `/`.
 
@@ -37,15 +39,18 @@ def create_app(
     limits = limits or Limits()
     scheduler = Scheduler(models, limits)
     registry = metrics.registered(scheduler)
+    policies = policies or Policies()
+    kept, again = Kept(limits.kept), Again(limits.kept)
     service = Service(
         models,
         scheduler,
         limits,
         token,
-        Kept(limits.kept),
-        Again(limits.kept),
+        kept,
+        again,
         registry,
         show_data=show_data,
+        policies=policies,
     )
 
     @contextlib.asynccontextmanager
@@ -66,7 +71,9 @@ def create_app(
     for router in (health.router, metrics.router, api.router, images.router, tracing.router, *pages):
         app.include_router(router)
     answered = metrics.Requests(registry)
-    app.add_middleware(Door, token=token, body=limits.body, hosts=hosts, answered=answered)
+    app.add_middleware(
+        Door, token=token, body=limits.body, hosts=hosts, answered=answered, users=policies.tokens
+    )
     app.add_exception_handler(AtollError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _other)

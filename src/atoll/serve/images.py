@@ -58,7 +58,7 @@ async def _generated(asked: schema.ImagesRequest, http: HttpRequest, service: Se
     if model.contents is None:
         raise Refused(422, "this model makes no pictures")
     seed = secrets.randbelow(2**53) if asked.seed is None else asked.seed
-    request = await service.request(model, num=asked.n or 1, seed=seed, **_wish(model, asked.prompt))
+    request = await service.request(model, http, num=asked.n or 1, seed=seed, **_wish(model, asked.prompt))
     ticket = submitted(service, http, asked.user or "", model, request)
     made = await service.made(ticket, http)
     shown = await pictures(ticket, made, service)

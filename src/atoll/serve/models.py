@@ -1,14 +1,18 @@
 """What is served: a finished run and the students that were distilled from it, by name."""
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from atoll.runs import Run
+from atoll.runs.components import Card
 from atoll.runs.records import SampleFormat
 from atoll.sampling import opening
 from atoll.sampling.sampler import Sampler
+
+ENSEMBLE = "ensemble"
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,10 @@ class Model:
     """None where nobody knows: then samples are numbers and no more."""
     run: Run | None = None
     """The run it comes from, if it is one."""
+    cards: Mapping[int, Card] = field(default_factory=dict)
+    """Whose each part is that may be asked at all."""
+    distilled: bool = False
+    """Whether it is one network that has all parts in it."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -50,9 +58,12 @@ def open_models(address: Path, device: str | None = None, **settings: Any) -> di
         return {name: Model(name, opening.open_model(address, device, **settings))}
     run = opening.open_run(address)
     contents, name = opening.contents_of(run), run.config.name
-    models = {name: Model(name, opening.open_run_model(run, device, **settings), contents, run)}
+    sampler = opening.open_run_model(run, device, **settings)
+    absent = sampler.ensemble.absent
+    cards = {number: card for number, card in opening.cards(run).items() if number not in absent}
+    models = {name: Model(name, sampler, contents, run, cards, settings.get("model", ENSEMBLE) != ENSEMBLE)}
     for kind, stage in (("student", run.student), ("few-step", run.few_step)):
-        if stage.done and "model" not in settings:
+        if stage.done and not {"model", "allow"} & settings.keys():
             sampler = opening.open_run_model(run, device, **{**settings, "model": kind})
-            models[f"{name}/{kind}"] = Model(f"{name}/{kind}", sampler, contents, run)
+            models[f"{name}/{kind}"] = Model(f"{name}/{kind}", sampler, contents, run, cards, True)
     return models

@@ -11,6 +11,7 @@ from atoll.serve import listening, playground, static_files, watch
 from atoll.serve.app import create_app
 from atoll.serve.limits import Limits
 from atoll.serve.models import open_models
+from atoll.serve.policies import Policies, read
 from atoll.serve.view import View
 
 PAGES = (playground.router, static_files.router, watch.router)
@@ -27,15 +28,20 @@ def serve(
     token: str | None = None,
     anybody: bool = False,
     show_data: bool = False,
+    policies: Path | None = None,
     ready: Callable[[str], None] = lambda url: None,
     **settings: Any,
 ) -> None:
     """Serve a finished run; `ready` is told the address as soon as requests are taken."""
-    listening.check_door(host, token, anybody)
+    known = Policies() if policies is None else read(policies)
+    guarded = anybody or bool(known.tokens)  # users' own tokens guard as well as the server's
+    listening.check_door(host, token, guarded)
     sys.setswitchinterval(SWITCH)
-    hosts = listening.hosts_of(host, token, anybody)
+    hosts = listening.hosts_of(host, token, guarded)
     models = open_models(address, **settings)
-    app = create_app(models, limits, token=token, hosts=hosts, pages=PAGES, show_data=show_data)
+    app = create_app(
+        models, limits, token=token, hosts=hosts, pages=PAGES, policies=known, show_data=show_data
+    )
     app.state.view = View.of(address)
     Server(app, host, port, limits, ready).run()
 

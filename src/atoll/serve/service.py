@@ -17,6 +17,7 @@ from atoll.serve.batching import Scheduler
 from atoll.serve.kept import Kept
 from atoll.serve.limits import Limits
 from atoll.serve.models import Model
+from atoll.serve.policies import EVERYBODY, Policies
 from atoll.serve.tickets import Dropped, Made, Ticket
 
 T = TypeVar("T")
@@ -69,6 +70,8 @@ class Service:
     """Samples whose makers are asked for are looked into one after the other."""
     show_data: bool = False
     """Whether those who ask may see training samples, and not their ids alone."""
+    policies: Policies = field(default_factory=Policies)
+    """Who may have which parts asked."""
 
     def model(self, name: str | None) -> Model:
         """The model of this name; the first, where none is named."""
@@ -78,8 +81,9 @@ class Service:
             raise Refused(404, f"there is no model '{name}'; there are {', '.join(self.models)}")
         return self.models[name]
 
-    async def request(self, model: Model, **wanted: Any) -> Request:
-        """What is asked for, validated and within the limits; texts are encoded off the event loop."""
+    async def request(self, model: Model, http: HttpRequest | None = None, **wanted: Any) -> Request:
+        """What is asked for, allowed, valid and within the limits; texts are encoded off the event loop."""
+        wanted = self._allowed(model, http, wanted)
         self._require("num", wanted.get("num") or 1, self.limits.num)
         self._require("steps", wanted.get("steps") or 1, self.limits.steps)
         kind, _, number = (wanted.get("strategy") or "").partition("-")
@@ -93,6 +97,29 @@ class Service:
             raise Refused(422, str(error)) from None
         self._require_memory(model, request)
         return request
+
+    def require_all_parts(self, model: Model, http: HttpRequest) -> None:
+        """Refuse who may not have all parts asked what only all of them can tell."""
+        if "experts" in self._allowed(model, http, {}):
+            raise Refused(403, "this is asked of all parts, and you may not ask some of them")
+
+    def _allowed(self, model: Model, http: HttpRequest | None, wanted: dict[str, Any]) -> dict[str, Any]:
+        """The same of those parts alone that this user may have asked; weights are renormalised over them."""
+        if not model.cards:
+            return wanted
+        try:
+            user = EVERYBODY if http is None else getattr(http.state, "user", EVERYBODY)
+            numbers = self.policies.allowed(model.cards, user)
+        except ConfigError as error:
+            raise Refused(403, str(error)) from None
+        if len(numbers) == len(model.cards):
+            return wanted
+        if model.distilled:
+            raise Refused(403, "this student has parts in it that you may not ask; ask the ensemble")
+        asked = wanted.get("experts")
+        if asked is not None and not set(asked) <= set(numbers):
+            raise Refused(403, f"you may ask parts {', '.join(map(str, numbers))}, and no others")
+        return {**wanted, "experts": tuple(numbers) if asked is None else asked}
 
     def _require_memory(self, model: Model, request: Request) -> None:
         """The way of every sample is held until it is told."""
@@ -111,7 +138,9 @@ class Service:
     def user(self, http: HttpRequest, name: str = "") -> str:
         """Who shares the server: an address; a name tells several behind it apart if they have the token."""
         address = http.client.host if http.client else ""
-        return f"{address}/{name}" if self.token else address
+        own = getattr(http.state, "user", "")
+        address = f"{address}/{own}" if own else address
+        return f"{address}/{name}" if self.token or own else address
 
     async def once(
         self, http: HttpRequest, asked: BaseModel, key: str | None, make: Callable[[], Awaitable[Response]]

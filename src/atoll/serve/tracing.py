@@ -31,6 +31,7 @@ async def traced(asked: schema.MakersRequest, http: HttpRequest, service: Here) 
     model = service.model(asked.model)
     if model.run is None or len(model.sampler.ensemble.experts) == 1:
         raise Refused(422, "one network makes all samples here; ask about a model with several experts")
+    service.require_all_parts(model, http)
     x_0 = await _sample(asked, model, model.run, service)
     condition = await _condition(asked, model, service)
     if service.tracing.waiting >= WAITING:

@@ -1,0 +1,210 @@
+"""The router of a run that parts were added to: it knows new parts by the prototypes of their data.
+
+A learnt router keeps its word among the parts that it knows. Between them and each new part prototypes
+decide, in closed form, at a temperature by time that was calibrated when the part was added.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from atoll.errors import CorruptError
+from atoll.flow import prototypes
+from atoll.models.conditions import Condition
+from atoll.runs import Run
+from atoll.runs.components import FOLDER, ROWS, Members
+
+MOST = 256
+"""Prototypes of one part."""
+SLACK = 65_536
+"""Bytes of a file of rows beyond its numbers."""
+SMOOTHING = 1e-3
+"""Samples of every class that every prototype has besides its own, so that no class is impossible."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a router knows of one part's data: round Gaussians in the space of x_0."""
+
+    means: Tensor
+    """(prototypes, dims), as networks see samples."""
+    variances: Tensor
+    """(prototypes,), per dimension."""
+    sizes: Tensor
+    """(prototypes,): samples behind each."""
+    classes: Tensor | None = None
+    """(prototypes, classes): samples of each class."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """By the names that they have on disk."""
+        named = {"means": self.means, "variances": self.variances, "sizes": self.sizes}
+        return named if self.classes is None else {**named, "classes": self.classes}
+
+    def told(self, condition: Tensor) -> Tensor:
+        """Log p(class | prototype), (batch, prototypes); zero where no class is told."""
+        assert self.classes is not None
+        counts = self.classes.double() + SMOOTHING
+        table = (counts / counts.sum(1, keepdim=True)).log()
+        table = torch.cat([table, torch.zeros(len(table), 1, dtype=table.dtype, device=table.device)], dim=1)
+        return table.T[condition]
+
+
+def read_rows(path: Path, dims: int, classes: int) -> Rows:
+    """Prototypes from a file that nobody trusts: sizes are looked at before anything is read."""
+    most = 4 * MOST * (dims + classes + 2) + SLACK
+    shapes = {"means": (dims,), "variances": (), "sizes": (), **({"classes": (classes,)} if classes else {})}
+    try:
+        if path.stat().st_size > most:
+            raise CorruptError(
+                f"{path} has {path.stat().st_size:,} bytes, more than {MOST} prototypes need; do not trust it"
+            )
+        with safe_open(path, "pt") as file:
+            names = set(file.keys())
+            tensors = {name: file.get_tensor(name) for name in sorted(names & shapes.keys())}
+    except (SafetensorError, OSError) as error:
+        raise CorruptError(f"{path} cannot be read ({error}); ask its owner for it again") from None
+    count = len(tensors["means"]) if "means" in tensors and tensors["means"].ndim else 0
+    fits = names == shapes.keys() and 1 <= count <= MOST
+    fits = fits and all(tuple(tensors[name].shape) == (count, *rest) for name, rest in shapes.items())
+    if not fits or any(tensor.dtype != torch.float32 for tensor in tensors.values()):
+        raise CorruptError(f"{path} holds no prototypes of samples of {dims} values; do not trust it")
+    sound = all(bool(tensor.isfinite().all()) for tensor in tensors.values())
+    if not sound or float(tensors["variances"].min()) < 0 or float(tensors["sizes"].min()) <= 0:
+        raise CorruptError(f"{path} holds prototypes that are not numbers, or of no samples; do not trust it")
+    return Rows(tensors["means"], tensors["variances"], tensors["sizes"], tensors.get("classes"))
+
+
+class Prototypes(nn.Module):
+    """log λ_k p_t(x_t, class | k) of groups of parts, each times the inverse temperature of its time."""
+
+    def __init__(self, rows: Sequence[Rows], owner: Sequence[int], weights: Sequence[float]) -> None:
+        """`owner` is the group of each part, `weights` how many samples each part counts for."""
+        super().__init__()
+        self.groups = max(owner) + 1
+        self.means: Tensor
+        self.variances: Tensor
+        self.shares: Tensor
+        self.owner: Tensor
+        self.classes: Tensor | None
+        self.betas: Tensor
+        sizes = [
+            part.sizes.double() / part.sizes.double().sum() * count for part, count in _zip(rows, weights)
+        ]
+        self.register_buffer("means", torch.cat([part.means for part in rows]).double())
+        self.register_buffer("variances", torch.cat([part.variances for part in rows]).double())
+        self.register_buffer("shares", torch.cat(sizes).log() - torch.cat(sizes).sum().log())
+        counts = [torch.full((len(part.means),), group) for part, group in _zip(rows, owner)]
+        self.register_buffer("owner", torch.cat(counts))
+        known = [part.classes for part in rows if part.classes is not None]
+        self.register_buffer("classes", torch.cat(known) if len(known) == len(rows) else None)
+        self.register_buffer("betas", torch.ones(1, dtype=torch.float64))
+
+    def calibrated(self, betas: Sequence[float]) -> "Prototypes":
+        """The same, with one inverse temperature for each of equal parts of the time."""
+        self.betas = torch.tensor(betas, dtype=torch.float64, device=self.betas.device)
+        return self
+
+    def forward(self, x_t: Tensor, t: Tensor, condition: Condition = None) -> Tensor:
+        """(batch, groups)."""
+        t = t.double()
+        joint = prototypes.log_density(x_t.flatten(1).double(), t, self.means, self.variances) + self.shares
+        if self.classes is not None and isinstance(condition, Tensor):
+            sizes = torch.ones(len(self.classes))
+            joint = joint + Rows(self.means, self.variances, sizes, self.classes).told(condition)
+        bins = (t * len(self.betas)).long().clamp(0, len(self.betas) - 1)
+        return prototypes.by_owner(joint, self.owner, self.groups) * self.betas[bins][:, None]
+
+
+def _zip(rows: Sequence[Rows], values: Sequence[float]) -> list[tuple[Rows, float]]:
+    return list(zip(rows, values, strict=True))
+
+
+class Grown(nn.Module):
+    """log p(k | x_t, t, condition) over all numbers that a run has given; those of gone parts have none."""
+
+    def __init__(
+        self, between: Prototypes, learnt: nn.Module | None, known: int, places: Sequence[int]
+    ) -> None:
+        """`learnt` knows the first `known` parts, which are one group; `places` are numbers of the others.
+
+        Without it every known part is a group of its own.
+        """
+        super().__init__()
+        self.between, self.learnt, self.known, self.places = between, learnt, known, list(places)
+
+    def forward(self, x_t: Tensor, t: Tensor, condition: Condition = None) -> Tensor:
+        """(batch, parts)."""
+        groups = self.between(x_t, t, condition)
+        if self.learnt is None:
+            answers = groups.log_softmax(1)
+        else:
+            answers = prototypes.grown(self.learnt(x_t, t, condition).double(), groups)
+        count = max([self.known, *(place + 1 for place in self.places)])
+        logits = answers.new_full((len(answers), count), -torch.inf)
+        logits[:, [*range(self.known), *self.places]] = answers
+        return logits.float()
+
+
+class Shares(NamedTuple):
+    """How many of all samples each part stands for, by number."""
+
+    priors: list[float]
+    counts: list[list[int]] | None
+    """Samples of each class in each part."""
+
+
+def shares(run: Run, members: Members | None = None) -> Shares:
+    """Of own clusters and added parts together; a part that is gone has none."""
+    contents, members = run.partition.contents, run.members if members is None else members
+    if not members.added:
+        labels = contents.labels
+        return Shares(list(contents.priors), None if labels is None else [list(row) for row in labels])
+    gone = members.count(len(contents.sizes)) - len(contents.sizes)
+    sizes = [*map(float, contents.sizes), *([0.0] * gone)]
+    counts = None if contents.labels is None else [*map(list, contents.labels)]
+    counts = None if counts is None else [*counts, *([0] * contents.classes for _ in range(gone))]
+    for member in members.present:
+        component = run.component(member.number).contents
+        sizes[member.number] = float(component.rows)
+        if counts is not None and component.labels is not None:
+            counts[member.number] = list(component.labels)
+    return Shares([size / sum(sizes) for size in sizes], counts)
+
+
+def known_rows(run: Run, number: int) -> Path:
+    """Where the prototypes of a run's own cluster are, as long as it holds the same samples."""
+    cluster = run.cluster(number)
+    source = cluster if cluster.done else run.expert(number)
+    return run.path / FOLDER / f"known-{number:02d}-{source.digest[:12]}.safetensors"
+
+
+def part_rows(run: Run, number: int) -> Rows:
+    """The prototypes of one part."""
+    contents = run.partition.contents
+    classes = contents.classes if run.config.condition.kind == "class" else 0
+    own = number < run.config.partition.clusters
+    path = known_rows(run, number) if own else run.component(number).path / ROWS
+    return read_rows(path, math.prod(contents.shape), classes)
+
+
+def between(run: Run, members: Members, learnt: bool) -> Prototypes:
+    """What decides between a run's own parts, together or each for itself, and those that were added."""
+    own, present = run.config.partition.clusters, [member.number for member in members.present]
+    numbers, priors = [*range(own), *present], shares(run, members).priors
+    owner = [0 if learnt else k for k in range(own)]
+    owner += [max(owner) + 1 + place for place in range(len(present))]
+    return Prototypes([part_rows(run, k) for k in numbers], owner, [priors[k] for k in numbers])
+
+
+def router(run: Run, learnt: nn.Module | None) -> nn.Module:
+    """The router of all parts that there are, with the one that knows the run's own, where there is one."""
+    members = run.members
+    present = [member.number for member in members.present]
+    module = between(run, members, learnt is not None).calibrated(members.betas)
+    return Grown(module, learnt, run.config.partition.clusters, present).eval().requires_grad_(False)

@@ -1,0 +1,129 @@
+"""A component is wholly there or not at all; nothing else of a run is touched."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+import atoll
+from atoll.components import adding, calibrating
+from atoll.errors import ConfigError
+from atoll.runs.components import MEMBERS, read_members
+from atoll.sampling import opening
+from tests.components.conftest import own_pictures
+
+
+def digests(run):
+    """Every byte of a run but for what was added to it."""
+    return {
+        str(path.relative_to(run.path)): path.read_bytes()
+        for folder in run.path.iterdir()
+        if folder.name not in ("components", "events.jsonl") and not folder.name.startswith(".")
+        for path in ([folder] if folder.is_file() else sorted(folder.rglob("*")))
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+def test_a_component_serves_at_once_and_nothing_else_is_touched(finished, component):
+    before, alone = digests(finished), atoll.load(finished.path)
+    member = adding.add(finished, component.path)
+    assert member.number == 3
+    assert digests(finished) == before
+    sampler = opening.open_run_model(finished)
+    assert len(sampler.ensemble.experts) == 4
+    rows = finished.partition.contents.rows
+    assert sampler.ensemble.priors.tolist()[3] == pytest.approx(96 / (rows + 96))
+    x_t = torch.randn(8, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    t = torch.linspace(0.05, 1, 8)
+    posterior, own = sampler.posterior(x_t, t), alone.posterior(x_t, t)
+    assert torch.allclose(posterior.sum(1), torch.ones(8), atol=1e-6)
+    among = posterior[:, :3] / posterior[:, :3].sum(1, keepdim=True)
+    assert torch.allclose(among, own, atol=1e-5)  # among the known nothing has moved
+    drawn = sampler.trace(12, strategy="oracle", cluster=[3] * 12)
+    assert drawn.x_0.shape == (12, 1, 28, 28)
+    for strategy in ("full", "top-1", "ancestral", "auto"):
+        assert bool(sampler.sample(4, strategy=strategy).isfinite().all())
+
+
+def test_squares_are_sent_to_who_knows_squares(finished, component):
+    """Pictures that neither side has seen."""
+    adding.add(finished, component.path)
+    sampler = opening.open_run_model(finished)
+    squares = torch.from_numpy(own_pictures(seed=9, count=16)).float()[:, None] / 127.5 - 1
+    own = calibrating._second_half(finished, 0).x_0[:16]
+    noise = torch.randn(16, 1, 28, 28, generator=torch.Generator().manual_seed(1))
+    t = torch.full((16,), 0.3)
+    shares = [float(sampler.posterior(0.7 * x + 0.3 * noise, t)[:, 3].mean()) for x in (squares, own)]
+    assert shares[0] > 5 * shares[1]
+
+
+def test_at_noise_the_posterior_is_the_share_of_samples(finished, component):
+    """What routing in closed form must say at t = 1, where x_t says nothing."""
+    adding.add(finished, component.path)
+    sampler = opening.open_run_model(finished)
+    x = torch.randn(512, 1, 28, 28, generator=torch.Generator().manual_seed(2))
+    share = float(sampler.posterior(x, torch.ones(512))[:, 3].mean())
+    beta, prior = finished.members.betas[-1], float(sampler.ensemble.priors[3])
+    tempered = prior**beta / (prior**beta + (1 - prior) ** beta)
+    assert share == pytest.approx(tempered, rel=1e-3)
+
+
+def test_dropping_masks_and_leaves_nothing_of_what_was_added(finished, component):
+    plain = atoll.load(finished.path).sample(6, strategy="full", steps=2)
+    adding.add(finished, component.path)
+    weights = finished.component(3).path
+    adding.drop(finished, 3)
+    assert not weights.exists()
+    assert json.loads((finished.path / MEMBERS).read_text())["dropped"] == [3]
+    again = atoll.load(finished.path).sample(6, strategy="full", steps=2)
+    assert torch.allclose(plain, again, atol=1e-5)
+    with pytest.raises(ConfigError, match="no part 3"):
+        adding.drop(finished, 3)
+    with pytest.raises(ConfigError, match="does not serve here"):
+        atoll.load(finished.path).sample(2, experts=(3,))
+    assert adding.add(finished, component.path).number == 4  # no number is given twice
+    assert len(opening.open_run_model(finished).ensemble.experts) == 5
+
+
+def test_an_own_expert_that_is_dropped_is_masked_exactly(finished):
+    full = atoll.load(finished.path)
+    adding.drop(finished, 1)
+    left = atoll.load(finished.path)
+    asked = full.sample(4, strategy="full", experts=(0, 2), steps=3)
+    assert torch.equal(left.sample(4, strategy="full", steps=3), asked)
+    assert finished.expert(1).done  # its files stay where they are
+    with pytest.raises(ConfigError, match="no part 1 here"):
+        opening.open_run_model(finished, experts=(1,))
+    adding.drop(finished, 0)
+    with pytest.raises(ConfigError, match="the only one"):
+        adding.drop(finished, 2)
+
+
+@pytest.mark.parametrize("where", ["copyfile", "inverse_temperatures", "write_members"])
+def test_whoever_is_stopped_on_the_way_has_added_nothing(finished, component, monkeypatch, where):
+    target = shutil if where == "copyfile" else calibrating if where.startswith("inv") else adding
+    real = getattr(target, where)
+
+    def stopped(*arguments):
+        if where == "copyfile":
+            real(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(target, where, stopped)
+    with pytest.raises(KeyboardInterrupt):
+        adding.add(finished, component.path)
+    assert not finished.component(3).path.exists()
+    assert read_members(finished.path).added == ()
+    monkeypatch.setattr(target, where, real)
+    assert adding.add(finished, component.path).number == 3
+
+
+def test_a_component_needs_no_data_of_the_run(finished, component, tmp_path):
+    """An exported run has no samples: its experts draw what rows are made of."""
+    from atoll.publish import export
+
+    export.export(finished, str(tmp_path / "out"))
+    run = opening.open_run(tmp_path / "out")
+    adding.add(run, component.path)
+    assert bool(atoll.load(tmp_path / "out").sample(3, strategy="full").isfinite().all())
