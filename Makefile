@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 OTHER_UNITS := 'import torch; from atoll import devices; print(int(not devices.has_bfloat16_units(torch.device("cpu"))))'
 
-.PHONY: install demo test check fix bench docs site
+.PHONY: install demo demo-network test check fix bench docs site
 
 install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
@@ -20,6 +20,10 @@ $(STAMP_DEV): $(STAMP)
 
 demo: $(STAMP)  ## eight experts on Fashion-MNIST, from nothing to a page of pictures
 	$(BIN)/atoll run recipes/fashion.toml
+
+demo-network: $(STAMP)  ## a host and three workers on this machine, one of which is killed; pictures at the end
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[net,serve]'
+	$(BIN)/python examples/demo_network.py
 
 test: $(STAMP_DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder

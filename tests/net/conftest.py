@@ -2,8 +2,13 @@
 
 import pytest
 
+from atoll import config
+from atoll.config import validate
 from atoll.net.database import Database
+from atoll.net.publishing import pinned
+from atoll.runs import Run
 from tests.net import servers
+from tests.net.doing import PINNED
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +32,23 @@ def database(database_url):
     database.create()
     yield database
     database.close()
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory):
+    """The tiny run, done once in units, each of which can be had again."""
+    from tests.conftest import TINY
+    from tests.net.joined import Recorded
+
+    folder = tmp_path_factory.mktemp("recorded")
+    (folder / "tiny.toml").write_text(TINY)
+    return Recorded(pinned(config.load(folder / "tiny.toml", PINNED)), folder / "network")
+
+
+@pytest.fixture
+def run_of_units(recorded, tmp_path):
+    """The same run, of which nothing is there yet."""
+    tree = recorded.network.config.model_dump(mode="json")
+    run = Run(tmp_path / "runs" / "tiny", validate(tree, "a test"))
+    run.path.mkdir(parents=True)
+    return run

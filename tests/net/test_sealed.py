@@ -11,27 +11,35 @@ import time
 
 import pytest
 
+from atoll.launch import warm
 from atoll.net import sealed
 
 
-@pytest.fixture
-def job(tmp_path, monkeypatch):
+@pytest.fixture(params=[False, True], ids=["fresh", "forked"])
+def job(tmp_path, monkeypatch, request):
     """Run some lines as a sealed job; what it printed, as JSON."""
     hidden = tmp_path / "keys"
     hidden.mkdir()
     (hidden / "device.key").write_text("secret")
     folder = tmp_path / "folder"
     folder.mkdir()
+    forked, parents = request.param, warm.Parents()
+    monkeypatch.setattr(warm, "INHERITED", None)
 
     def run(lines, **given):
         (tmp_path / "lines.py").write_text(textwrap.dedent(lines))
         monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-        with (tmp_path / "log").open("wb") as log:
-            process = sealed.start("lines", [], folder=folder, hidden=hidden, log=log, variables={}, **given)
-            process.wait(timeout=120)
+        order = sealed.Order("lines", [], folder, folder, hidden, **given)
+        if forked:
+            process = sealed.fork(order, parents, tmp_path / "log")
+        else:
+            with (tmp_path / "log").open("wb") as log:
+                process = sealed.started(order, log)
+        process.wait()
         return json.loads((tmp_path / "log").read_text().splitlines()[-1])
 
-    return run
+    yield run
+    parents.close()
 
 
 def test_there_is_nobody_to_talk_to(job):

@@ -9,6 +9,7 @@ from atoll.cli import (  # noqa: F401 - they add their commands to the app
     components,
     credit,
     hosting,
+    joining,
     results,
     serving,
     stages,

@@ -14,12 +14,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from atoll import threads
-from atoll.launch import ties
+from atoll.launch import ties, warm
 
+MODULE = "atoll.net.sealed"
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 """Of unshare(2)."""
 PASSED = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "TMPDIR")
@@ -40,12 +42,40 @@ REFUSED = frozenset(
 """What Python announces before it is done, and is not done here."""
 
 
-def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
+def environment(home: Path, variables: Mapping[str, str]) -> dict[str, str]:
     """That of a job: nothing but where programs are, a home that is its own folder, and what it is given."""
     passed = {name: os.environ[name] for name in PASSED if name in os.environ}
-    own = {"HOME": str(folder), "ATOLL_RUNS": str(folder), "ATOLL_CACHE": str(folder / "cache")}
+    own = {"HOME": str(home), "ATOLL_RUNS": str(home), "ATOLL_CACHE": str(home / "cache")}
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     return {**passed, **threads.waiting(), **own, **offline, **variables}
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a sealed process is to do, and with what."""
+
+    module: str
+    arguments: Sequence[str]
+    folder: Path
+    """Where it is."""
+    home: Path
+    """What it takes for its user's home; the same for all jobs of a worker."""
+    hidden: Path
+    """The folder with the key."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    most: int = 0
+    """Bytes that a file of it may have; 0 for any number."""
+    imports: tuple[str, ...] = ()
+    """What it will import, where it can be forked from a process that has."""
+
+    def line(self, parent: int) -> list[str]:
+        """The arguments of a sealed process."""
+        tie = json.dumps({"parent": parent, "most": self.most})
+        return [tie, str(self.hidden.resolve()), self.module, *self.arguments]
+
+    def environment(self) -> dict[str, str]:
+        """Its environment."""
+        return environment(self.home, self.variables)
 
 
 def start(
@@ -58,18 +88,49 @@ def start(
     variables: Mapping[str, str],
     most: int = 0,
 ) -> "subprocess.Popen[bytes]":
-    """Start a sealed process; `hidden` is the folder with the key, `most` bytes a file of it may have."""
-    tie = json.dumps({"parent": os.getpid(), "most": most})
+    """Start a sealed process whose home is where it is."""
+    return started(Order(module, arguments, folder, folder, hidden, variables, most), log)
+
+
+def started(order: Order, log: IO[bytes]) -> "subprocess.Popen[bytes]":
+    """Start a sealed process."""
     return subprocess.Popen(
-        [sys.executable, "-m", "atoll.net.sealed", tie, str(hidden.resolve()), module, *arguments],
+        [sys.executable, "-m", MODULE, *order.line(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
-        env=environment(folder, variables),
-        cwd=folder,
+        env=order.environment(),
+        cwd=order.folder,
         start_new_session=True,  # Ctrl-C reaches the worker alone, which then asks the job to save
         close_fds=True,
     )
+
+
+def fork(order: Order, parents: warm.Parents, log: Path) -> "warm.Forked | subprocess.Popen[bytes]":
+    """The same as a fork of a process that has imported what it needs, where that is possible.
+
+    That one has no key either: its environment is a job's, and it does nothing but fork.
+    """
+    variables = order.environment()
+    parent = parents.of(variables) if not variables.get("CUDA_VISIBLE_DEVICES") else None
+
+    def fresh() -> "subprocess.Popen[bytes]":
+        with log.open("ab") as file:
+            return started(order, file)
+
+    if parent is None:
+        return fresh()
+    request = warm.Request(
+        MODULE,
+        order.line(0),
+        variables,
+        str(order.folder),
+        "atoll-sealed",
+        int(signal.SIGTERM),
+        [MODULE, *order.imports],
+    )
+    with log.open("ab") as file:
+        return parent.start(request, file.fileno(), file.fileno(), fresh)
 
 
 def leave_the_network() -> bool:
@@ -120,7 +181,7 @@ def main() -> None:
     text, hidden, module, *arguments = sys.argv[1:]
     facts = json.loads(text)
     leave_the_network()
-    ties.tie(int(signal.SIGTERM), int(facts["parent"]))  # last: a new namespace unties
+    ties.tie(int(signal.SIGTERM), int(facts["parent"]) or os.getppid())  # now: a new namespace unties
     limit(int(facts["most"]))
     refuse(hidden)
     sys.argv = [module, *arguments]

@@ -4,6 +4,7 @@
 beside UNIT.json as they come. Exit code 0: done; 75: asked to stop and saved; 1: failed, in one line.
 """
 
+import importlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -161,30 +162,35 @@ def made_files(unit: Unit, run: Run) -> tuple[tuple[File, ...], tuple[str, ...]]
 
 def numerics(unit: Unit, run: Run) -> Numerics:
     """The class of arithmetic in which this process does a unit."""
-    import torch  # noqa: PLC0415 - the coordinator has none, and asks nothing of it
+    training = graph.node(run, unit.stage).training
+    if training is None:
+        return arithmetic_here()
+    named = {
+        "precision": training.precision,
+        "compiled": training.compile == "on",
+        "micro_batch": training.micro_batch or 0,
+    }
+    return arithmetic_here().model_copy(update=named)
 
-    node = graph.node(run, unit.stage)
+
+def arithmetic_here() -> Numerics:
+    """What of it this process and its machine decide."""
+    torch = importlib.import_module("torch")  # a coordinator has none
     device = resolve("atoll.devices:best")()
-    training = node.training
-    capability = (
-        ".".join(map(str, torch.cuda.get_device_capability(device)))
-        if device.type == "cuda"
-        else torch.backends.cpu.get_cpu_capability()
-    )
+    cuda = device.type == "cuda"
     return Numerics(
         device=resolve("atoll.train.hardware:describe")(device),
         torch=str(torch.__version__),
-        precision=training.precision if training is not None else "float32",
+        precision="float32",
         threads=torch.get_num_threads(),
-        compiled=training is not None and training.compile == "on",
-        micro_batch=(training.micro_batch or 0) if training is not None else 0,
-        capability=capability,
+        capability=".".join(map(str, torch.cuda.get_device_capability(device)))
+        if cuda
+        else torch.backends.cpu.get_cpu_capability(),
     )
 
 
-def main() -> None:
-    """Be the process that does one unit."""
-    place, resolved, folder = map(Path, sys.argv[1:])
+def perform(place: Path, resolved: Path, folder: Path) -> None:
+    """Do the unit that a file holds, and write beside it what was made of it."""
     unit = parse(Unit, place.read_bytes())
     run = Run(folder, located(resolve("atoll.launch.job:read_settings")(resolved), folder))
     chain = place.with_name(CHAIN)
@@ -194,6 +200,11 @@ def main() -> None:
         raise RunError(f"{unit.name}: nothing was trained")
     facts = {"outputs": [file.model_dump(mode="json") for file in outputs], "removed": list(removed)}
     write_json(place.with_name(MADE), {**facts, "numerics": numerics(unit, run).model_dump(mode="json")})
+
+
+def main() -> None:
+    """Be the process that does one unit."""
+    perform(*map(Path, sys.argv[1:]))
 
 
 if __name__ == "__main__":

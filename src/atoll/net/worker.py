@@ -1,0 +1,190 @@
+"""The loop of a worker: reconcile, lease, download, do one unit sealed, upload as it goes, submit.
+
+It may be killed at any moment: what it holds is written down before anything is done for it, and the next
+start asks the coordinator what to do with it.
+"""
+
+import contextlib
+import random
+import shutil
+from dataclasses import dataclass, field
+from typing import Any
+
+from atoll.errors import AtollError, Interrupted, is_full
+from atoll.net.client import Refused
+from atoll.net.home import RESULT, Held
+from atoll.net.protocol import Capabilities, LeaseOffer, Receipt, Reconcile, Refusal, Result, Submission
+from atoll.net.protocol import Held as HeldMessage
+from atoll.net.turn import JITTER, POLL, Machine, Released, Turn
+from atoll.net.work import links_of, read_chain
+from atoll.runs import read_json, stamped, write_json
+
+ENDED = ("accepted", "rejected", "duplicate")
+"""States of a result of which nothing more will be heard."""
+
+
+@dataclass
+class Worker:
+    """One machine at work for one coordinator."""
+
+    machine: Machine
+    resolved: dict[str, Any]
+    """The run's settings, as its manifest has them."""
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    receipts: dict[str, Receipt] = field(default_factory=dict)
+    """Of what was handed in, by submission."""
+
+    def run(self, once: bool = False) -> str:
+        """Work until the run is finished or somebody asks to stop; why it ended."""
+        held = self.reconcile()
+        while not self.machine.stopping():
+            if not held and (reason := self.machine.reason_to_wait()):
+                self.machine.tell.now(f"waiting: {reason}")
+                self.machine.clock.sleep(min(60.0, POLL * 50))
+                continue
+            answer = held.pop(0) if held else self._lease()
+            if isinstance(answer, Refusal):
+                self.follow()
+                if answer.reason in ("finished", "banned", "update", "other-run"):
+                    self.machine.tell.news(answer.sentence)
+                    return answer.reason
+                self._wait(answer)
+                continue
+            with contextlib.suppress(Released):
+                self.do(answer)
+            self.follow()
+            if once:
+                return "once"
+        return "asked to stop"
+
+    def reconcile(self) -> list[Held]:
+        """What to go on with of what an earlier start has left here; the rest is handed in or dropped."""
+        leases = list(self.machine.home.leases())
+        if not leases:
+            return []
+        message = Reconcile(
+            leases=tuple(
+                HeldMessage(lease=one.offer.lease, fence=one.offer.fence, done=one.done) for one in leases
+            )
+        )
+        advice = self.machine.client.reconcile(message).leases
+        kept: list[Held] = []
+        for one in leases:
+            word = advice.get(one.offer.lease, "drop")
+            self.machine.tell.news(f"{one.offer.unit.name}: held from before; the coordinator says {word}")
+            if word == "submit":
+                self._submit(one)
+            elif word == "keep":
+                kept.append(one)
+            else:
+                one.drop()
+        return kept
+
+    def _lease(self) -> Held | Refusal:
+        self.machine.tell.now("asking for work")
+        home = self.machine.home
+        answer = self.machine.client.lease(self.capabilities, home.attempt())
+        held = home.hold(answer, stamped(self.resolved)) if isinstance(answer, LeaseOffer) else answer
+        home.answered()
+        return held
+
+    def _wait(self, refusal: Refusal) -> None:
+        """Until it is time to ask again; a word now and then, and at once when asked to stop."""
+        until = self.machine.clock.now() + refusal.retry_after_s * random.uniform(1 - JITTER, 1 + JITTER)
+        while self.machine.clock.now() < until and not self.machine.stopping():
+            self.machine.tell.now(f"no work: {refusal.sentence} ({until - self.machine.clock.now():.0f} s)")
+            self.machine.clock.sleep(min(1.0, max(POLL, until - self.machine.clock.now())))
+
+    def do(self, held: Held) -> None:
+        """Do the unit of a lease, from wherever it is; `Released` where the lease ends before that."""
+        try:
+            turn = Turn(self.machine, held)
+            with turn.beating():
+                self.make(held, turn)
+                self._upload(held, self._result(held))
+            self._submit(held)
+        except Released:
+            raise
+        except (AtollError, OSError) as error:
+            full = isinstance(error, OSError) and is_full(error)
+            reason = "no space left on this machine" if full else " ".join(str(error).split())
+            self.machine.give_back(held, reason, failed=not full)
+            raise Released from None
+
+    def make(self, held: Held, turn: Turn) -> None:
+        """Everything but to hand it in."""
+        unit = held.offer.unit
+        if not held.made.is_file():
+            self._download(held, turn)
+            pay = f", for {unit.price / 1000:g} credits" if unit.price else ""
+            self.machine.tell.news(f"{unit.name}: at work{turn.going_on}{pay}")
+            turn.work()
+
+    def _download(self, held: Held, turn: "Turn") -> None:
+        files = held.inputs
+        missing = [file for file in files if not self.machine.home.place(file.sha256).is_file()]
+        total = sum(file.size for file in missing)
+        room = self.machine.limits.room(
+            self.machine.home.folder, shutil.disk_usage(self.machine.home.folder).free
+        )
+        self.machine.home.forget(max(0, room - total), files)
+        done = 0
+        for file in missing:
+            self.machine.tell.now(
+                f"downloading: {done / 1e6:.1f} of {total / 1e6:.1f} MB for {held.offer.unit.name}"
+            )
+            self.machine.client.download(file, self.machine.home.place(file.sha256))
+            done += file.size
+            turn.check()
+        held.lay_out(self.machine.home)
+
+    def _result(self, held: Held) -> Result:
+        """What the job says that it made, with the chain of its states."""
+        unit, made = held.offer.unit, read_json(held.made)
+        chain = links_of(unit, read_chain(held.chain))
+        result = Result.model_validate(
+            {**made, "unit": unit.digest, "chain": chain, "steps": unit.last - unit.first}
+        )
+        write_json(held.folder / RESULT, result.model_dump(mode="json"))
+        return result
+
+    def _upload(self, held: Held, result: Result) -> None:
+        total = sum(file.size for file in result.outputs)
+        for file in result.outputs:
+            self.machine.tell.now(f"uploading: {total / 1e6:.1f} MB of {held.offer.unit.name}")
+            self.machine.client.upload(held.run / file.path, file)
+            self.machine.home.keep(held.run / file.path, file)
+
+    def _submit(self, held: Held) -> None:
+        """Hand in a result; the coordinator's answer is what counts, and it is said."""
+        offer, result = held.offer, held.result()
+        try:
+            receipt = self.machine.client.submit(offer.lease, Submission(fence=offer.fence, result=result))
+        except Refused as refusal:
+            if refusal.code == "missing":  # it has lost files, or another machine's were first
+                self._upload(held, result)
+                receipt = self.machine.client.submit(
+                    offer.lease, Submission(fence=offer.fence, result=result)
+                )
+            else:
+                self.machine.tell.news(f"{offer.unit.name}: not taken: {refusal}")
+                held.drop()
+                return
+        self.receipts[receipt.submission] = receipt
+        self._say(offer.unit.name, receipt)
+        held.drop()
+
+    def _say(self, name: str, receipt: Receipt) -> None:
+        worth = f", {receipt.price / 1000:g} credits" if receipt.price and receipt.state == "accepted" else ""
+        reason = f" ({receipt.reason})" if receipt.reason else ""
+        self.machine.tell.news(f"{name}: {receipt.state}{worth}{reason} {receipt.url}".rstrip())
+
+    def follow(self) -> None:
+        """Ask what has become of what was handed in, and say what is new."""
+        for number, before in list(self.receipts.items()):
+            if before.state not in ENDED:
+                with contextlib.suppress(AtollError, Interrupted):
+                    receipt = self.machine.client.submission(number)
+                    if receipt.state != before.state:
+                        self._say(f"submission {number[:8]}", receipt)
+                    self.receipts[number] = receipt

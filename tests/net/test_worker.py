@@ -1,0 +1,116 @@
+"""Workers against a real coordinator: whatever fails, kills or lies on the way, the run has the same bits."""
+
+import threading
+
+import pytest
+
+from atoll.runs import Run, graph
+from tests.net.joined import CHOICES, Faulty, Quiet, inline, lent, same_table, served, work_on
+
+
+def test_one_worker_does_it_all_and_says_so(run_of_units, recorded, tmp_path):
+    tell = Quiet()
+    with served(run_of_units) as (hosted, url):
+        joining = lent(url, tmp_path / "home", tell=tell, start=recorded)
+        answer = work_on(joining)
+        assert same_table(hosted, recorded) > 30
+        hosted.lay_out()
+    assert answer["ended"] == "finished" and answer["accepted"] == answer["submitted"] == len(recorded.units)
+    assert answer["credits"] > 0 and answer["faults"] == 0
+    words = "\n".join(tell.lines)
+    assert "these 24 words" in words and "licence of the data" in words
+    assert "expert 0 @ 0..10: accepted" in words and "thank you" in words
+    assert "asking for work" in tell.moments, "at every moment it says what it does"
+    laid = Run(run_of_units.path, run_of_units.config)
+    assert all(node.stage.done for node in graph.nodes(laid))
+    assert laid.samples.record == recorded.run.samples.record
+
+
+def test_on_both_databases_two_workers_really_do_it(run_of_units, recorded, tmp_path, database_url):
+    """The last stages in earnest, in threads of this process; what they make is what was recorded."""
+    choices = CHOICES.__class__(**{**vars(CHOICES), "database": database_url})
+    done: list[str] = []
+
+    def start(held, home, limits):
+        name = held.offer.unit.name
+        done.append(name)
+        return (
+            inline(held, home, limits)
+            if name.startswith(("expert 1", "samples"))
+            else recorded(held, home, limits)
+        )
+
+    with served(run_of_units, choices) as (hosted, url):
+        joinings = [lent(url, tmp_path / f"home{k}", start=start) for k in range(2)]
+        threads = [threading.Thread(target=work_on, args=(one,)) for one in joinings]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        table = {path: file for path, file in recorded.table.items() if not path.endswith("metrics.jsonl")}
+        _same_but_for_metrics(hosted, table)
+    assert len(done) == len(set(done)) == len(recorded.units)
+
+
+def _same_but_for_metrics(hosted, table):
+    from atoll.net import judging
+
+    with hosted.coordinator.database.reading() as session:
+        there = judging.table_of(session)
+    left = {path: file.sha256 for path, file in there.items() if path in table and "report" not in path}
+    assert left == {path: file.sha256 for path, file in table.items() if "report" not in path}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_schedule_of_faults_and_deaths_ends_with_the_same_bits(run_of_units, recorded, tmp_path, seed):
+    """Two workers: requests fail before, during or after, processes die, answers are cut or damaged."""
+    with served(run_of_units) as (hosted, url):
+        ended: dict[str, int] = {}
+        happened: list[str] = []
+        lock = threading.Lock()
+
+        def live(number):
+            for life in range(60):
+                faulty = Faulty(seed * 1000 + number * 100 + life, share=0.12)
+                joining = lent(url, tmp_path / f"home{number}", start=recorded, transport=faulty)
+                joining.clock = Hasty()
+                answer = work_on(joining)
+                with lock:
+                    happened.extend(faulty.happened)
+                    ended[answer["ended"]] = ended.get(answer["ended"], 0) + 1
+                if answer["ended"] == "finished":
+                    return
+
+        threads = [threading.Thread(target=live, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert same_table(hosted, recorded) > 30
+        assert ended["finished"] == 2
+        assert happened, "nothing happened: the test is none"
+        _credited_once(hosted, recorded)
+
+
+class Hasty:
+    """This machine's clock, but nobody waits long by it."""
+
+    def __init__(self):
+        from atoll.storage.clock import CLOCK
+
+        self.now, self.date, self.wait, self._sleep = CLOCK.now, CLOCK.date, CLOCK.wait, CLOCK.sleep
+
+    def sleep(self, seconds):
+        self._sleep(min(seconds, 0.02))
+
+
+def _credited_once(hosted, recorded):
+    """Every unit was paid once, whoever handed it in however often."""
+    from sqlalchemy import select
+
+    from atoll.net.tables import SubmissionRow
+
+    with hosted.coordinator.database.reading() as session:
+        rows = session.scalars(select(SubmissionRow)).all()
+        accepted = [row for row in rows if row.state == "accepted"]
+        assert len(accepted) == len(recorded.units)
