@@ -46,6 +46,10 @@ GROUP = 20
 PLAN = PretendedPlan(trainings=1, steps=40, segment=20, shares=1)
 
 
+def links(unit, step):
+    return tuple(sha(state(unit.stage, one)) for one in range(unit.first, step + 1, unit.every))
+
+
 class Lost(Exception):  # noqa: N818 - what happened
     """A machine does not hear an answer."""
 
@@ -120,7 +124,9 @@ class Volunteer:
         data = state(self.offer.unit.stage, step)
         self.upload(data)
         file = File(path=f"{place(self.offer.unit.stage)}/step-{step}", sha256=sha(data), size=len(data))
-        message = Progress(fence=self.offer.fence, micro=Micro(step=step, files=(file,)))
+        message = Progress(
+            fence=self.offer.fence, micro=Micro(step=step, files=(file,), chain=links(self.offer.unit, step))
+        )
         self.ask(lambda here: here.progress(self.caller(), self.offer.lease, message))
         self.step = step
 

@@ -76,11 +76,12 @@ def live(url, folder):
         if attempt == 0:
             data = state(unit.stage, 10)
             upload(data)
+            links = (sha(state(unit.stage, 0)), sha(data))
             file = protocol.File(path=f"{place(unit.stage)}/step-10", sha256=sha(data), size=len(data))
             here.progress(
                 caller(),
                 offer.lease,
-                Progress(fence=offer.fence, micro=protocol.Micro(step=10, files=(file,))),
+                Progress(fence=offer.fence, micro=protocol.Micro(step=10, files=(file,), chain=links)),
             )
             here.release(caller(), offer.lease, Release(fence=offer.fence))
             continue

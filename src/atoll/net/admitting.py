@@ -18,10 +18,10 @@ def findings(artifacts: Artifacts, unit: Unit, result: Result) -> Findings:
     before = _state(unit.inputs, unit.first)
     # The first state of a training is nobody's file: it follows from the recipe, and audits begin with it.
     begin = before.sha256 if before is not None else "".join(result.chain[:1])
-    told = admission.chain(result.chain, unit.first, unit.last, max(1, unit.every), begin, after.sha256)
+    linked = admission.chain(result.chain, unit.first, unit.last, max(1, unit.every), begin, after.sha256)
     if "://" in artifacts.store.address:  # headers are read where states lie, not fetched for it
-        return told
-    return told | admission.shapes(artifacts.path(after.sha256), _tensors(artifacts, before))
+        return linked
+    return linked | admission.shapes(artifacts.path(after.sha256), _tensors(artifacts, before))
 
 
 def _state(files: tuple[File, ...], step: int) -> File | None:

@@ -228,6 +228,7 @@ class Coordinator:
             if not unit.first < micro.step <= unit.last or unit.role != "train":
                 raise leasing.LeaseError("step", f"{unit.name} has no state at step {micro.step}")
             results.check_files(session, self.plan, unit, micro.files)
+            results.check_links(unit, micro)
             after = leasing.heartbeat(row.task, lease.fence, now)
             if after is None:
                 return Acknowledged(now=now, state="late")

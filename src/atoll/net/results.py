@@ -10,7 +10,7 @@ from atoll.errors import AtollError
 from atoll.net import leasing
 from atoll.net.artifacts import Artifacts
 from atoll.net.planning import Book, Plan
-from atoll.net.protocol import File, Receipt, Result, Submission, Unit, digest_of
+from atoll.net.protocol import File, Micro, Receipt, Result, Submission, Unit, digest_of
 from atoll.net.tables import BlobRow, LeaseRow, SubmissionRow, TaskRow
 
 LONG = 100
@@ -44,6 +44,18 @@ def check_files(session: Session, plan: Plan, unit: Unit, files: Iterable[File])
         blob = session.get(BlobRow, file.sha256)
         if blob is None or blob.size != file.size:
             raise leasing.LeaseError("missing", f"{file.path} is not here; upload it first")
+
+
+def check_links(unit: Unit, micro: Micro) -> None:
+    """A state on the way has a hash for every point so far: whoever goes on from it must have them."""
+    if not unit.every:
+        return
+    count, beyond = divmod(micro.step - unit.first, unit.every)
+    ends = beyond or (micro.chain and micro.chain[-1] in {file.sha256 for file in micro.files})
+    if len(micro.chain) != count + 1 or not ends or not all(len(link) == 64 for link in micro.chain):
+        raise leasing.LeaseError(
+            "chain", f"{unit.name} has {count + 1} hashes of states at step {micro.step}"
+        )
 
 
 def check_path(plan: Plan, unit: Unit, path: str) -> None:
