@@ -127,3 +127,16 @@ def test_a_component_needs_no_data_of_the_run(finished, component, tmp_path):
     run = opening.open_run(tmp_path / "out")
     adding.add(run, component.path)
     assert bool(atoll.load(tmp_path / "out").sample(3, strategy="full").isfinite().all())
+
+
+def test_an_exported_run_takes_its_parts_along_and_says_whose_they_are(finished, component, tmp_path):
+    from atoll.publish import export
+
+    adding.add(finished, component.path)
+    adding.drop(finished, 1)
+    export.export(finished, str(tmp_path / "out"))
+    here, there = (atoll.load(path).sample(3, strategy="full") for path in (finished.path, tmp_path / "out"))
+    assert torch.equal(here, there)
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "| 3 | squares | alice | cc-by | squares |" in text
+    assert not (tmp_path / "out" / "ensemble" / "experts" / "01").exists()

@@ -10,7 +10,9 @@ import atoll
 from atoll.models import checkpoint
 from atoll.publish import public
 from atoll.runs import Run, read_lines
+from atoll.runs.components import Card
 from atoll.runs.evaluations import Number, read_evaluation
+from atoll.sampling import opening
 
 NAMED = 100
 """At most so many classes are named."""
@@ -40,6 +42,7 @@ def card(run: Run, licence: str, drawn: Mapping[str, Any]) -> str:
             {"index": k, "rows": rows, "share": rows / sum(sizes), "loss": _last_loss(run.expert(k).path)}
             for k, rows in enumerate(sizes)
         ],
+        parts=_parts(run),
         router=_last_loss(run.router.path) if run.router.done else None,
         rows=sum(sizes),
         parameters=_parameters(run),
@@ -48,6 +51,18 @@ def card(run: Run, licence: str, drawn: Mapping[str, Any]) -> str:
         measured=_measured(run),
         version=atoll.__version__,
     )
+
+
+def _parts(run: Run) -> list[dict[str, Any]]:
+    """Whose each part is, where any says so."""
+    cards = opening.cards(run)
+    if len(set(cards.values())) == 1 and next(iter(cards.values())) == Card():
+        return []
+    names = {member.number: member.name for member in run.members.present}
+    return [
+        {"number": number, "name": names.get(number, "expert"), **card.model_dump(mode="json")}
+        for number, card in cards.items()
+    ]
 
 
 def _measured(run: Run) -> dict[str, Any] | None:

@@ -15,7 +15,9 @@ from atoll.errors import AtollError, ConfigError, reason, refusal
 from atoll.models import checkpoint
 from atoll.publish import card, public
 from atoll.runs import RESOLVED, Run, Stage, file_digest, stamped, write_json
+from atoll.runs.components import Members, write_members
 from atoll.runs.records import PartitionContents, StageRecord
+from atoll.sampling import grown
 from atoll.sampling.opening import ENSEMBLE, INDEX, PIPELINE, model_name, open_run_model
 from atoll.sampling.sample import sample as draw
 
@@ -120,11 +122,26 @@ def _write_scheduler(config: RunConfig, folder: Path) -> None:
 def _write_ensemble(run: Run, folder: Path) -> None:
     """A run without its data: no sample, caption or name of a file goes with it."""
     for k in range(run.config.partition.clusters):
-        _copy_network(run.expert(k), folder / "experts" / f"{k:02d}")
+        if k not in run.members.dropped:
+            _copy_network(run.expert(k), folder / "experts" / f"{k:02d}")
     if run.router.done:
         _copy_network(run.router, folder / "router")
     Stage(folder / "partition").write(StageRecord.of({}, {}, _borrowing(run, folder)))
     write_json(folder / RESOLVED, stamped(public.config(run.config).model_dump(mode="json")))
+    if run.members != Members():
+        _copy_members(run, Run.open(folder))
+
+
+def _copy_members(run: Run, copy: Run) -> None:
+    """What was added, whole, with the base of adapters and the rows by which the others are known."""
+    for member in run.members.present:
+        shutil.copytree(run.component(member.number).path, copy.component(member.number).path)
+    if run.members.present:
+        if run.start.done:
+            _copy_network(run.start, copy.start.path)
+        for k in range(run.config.partition.clusters):
+            shutil.copyfile(grown.known_rows(run, k), grown.known_rows(copy, k))
+    write_members(copy.path, run.members)
 
 
 def _borrowing(run: Run, folder: Path) -> PartitionContents:

@@ -180,8 +180,9 @@ def shares(run: Run, members: Members | None = None) -> Shares:
 def known_rows(run: Run, number: int) -> Path:
     """Where the prototypes of a run's own cluster are, as long as it holds the same samples."""
     cluster = run.cluster(number)
-    source = cluster if cluster.done else run.expert(number)
-    return run.path / FOLDER / f"known-{number:02d}-{source.digest[:12]}.safetensors"
+    source = next((stage for stage in (cluster, run.expert(number)) if stage.done), None)
+    held = "dropped" if source is None else source.digest[:12]  # an export has no experts that were dropped
+    return run.path / FOLDER / f"known-{number:02d}-{held}.safetensors"
 
 
 def part_rows(run: Run, number: int) -> Rows:
