@@ -41,6 +41,8 @@ def test_pages_tell_what_there_is(here, client):
         assert [word for word in words if word not in answer.text] == []
         assert machine.name not in answer.text, "nobody's account is on a page in full"
     assert client.get("/submissions/nothing").status_code == 404
+    machine.release(machine.lease(), failed=True)
+    assert "unit failed" in client.get("/").text and machine.id not in client.get("/").text
 
 
 def test_what_a_stranger_calls_itself_is_text(here, client):
