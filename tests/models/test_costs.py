@@ -2,14 +2,15 @@
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from atoll.config import NetworkConfig, TrainConfig
-from atoll.models import conditions, costs
+from atoll.config import AdapterSettings, NetworkConfig, TrainConfig
+from atoll.models import adapter, conditions, costs
 from atoll.models.costs import Network
 from atoll.models.dit import DiT, product
 from atoll.models.router import Router
@@ -244,3 +245,83 @@ def test_a_micro_batch_larger_than_the_share_is_the_share():
 def test_teachers_are_in_memory():
     train = TrainConfig(batch=8)
     assert costs.memory(S2, train, teachers=7.0).total == costs.memory(S2, train).total + 7
+
+
+ADAPTERS = [
+    AdapterSettings(rank=rank, targets=targets, tokens=tokens)
+    for targets in get_args(AdapterSettings.model_fields["targets"].annotation)
+    for rank, tokens in ((3, 0), (0, 2), (3, 2))
+]
+
+
+def test_adapters_are_counted_for_every_combination_of_settings():
+    """Weights exactly, all and those that are learnt; FLOPs as torch's own counter has them."""
+    shape, patch = GRIDS[1]
+    experts = [network for network in every(shape, patch) if not network.clusters]
+    for number, about in enumerate(ADAPTERS):
+        for network in experts[number % 5 :: 5]:
+            model = adapter.attach(build(network), about)
+            adapted = replace(network, adapter=about)
+            assert costs.parameters(adapted) == sum(value.numel() for value in model.parameters()), adapted
+            assert costs.learnt(adapted) == sum(value.numel() for value in adapter.learnt(model).values())
+            assert costs.base_bytes(adapted) == costs.weight_bytes(network)
+            with FlopCounterMode(display=False) as counter:
+                model(
+                    torch.zeros(1, *shape, device="meta"), torch.zeros(1, device="meta"), condition(network)
+                )
+            assert costs.forward_flops(adapted) == pytest.approx(counter.get_total_flops(), rel=1e-9), adapted
+
+
+@pytest.mark.parametrize("about", ADAPTERS[:1] + ADAPTERS[6:9], ids=str)
+@pytest.mark.parametrize(("half", "kind"), [(False, "none"), (True, "text")])
+def test_activations_of_an_adapter_are_enough_and_not_far_more(about, half, kind):
+    """What the plan says is what autograd keeps at least, and at most two thirds more; by default a third."""
+    settings = NetworkConfig(width=64, depth=3, heads=2, patch=(2, 2))
+    text, shape = (6 if kind == "text" else 0), (4, 8, 8)
+    model = adapter.attach(DiT(settings, shape, kind, text=text), about)
+    kept = kept_bytes(model, captions(4, length=20) if text else None, 4, shape, half)
+    network = costs.Network(settings, shape, kind, text=text, length=20 if text else 0, adapter=about)
+    planned = costs.activations(network, 4, half=half, recompute=False).kept
+    default = about.rank > 0 and about.targets == "attention+mlp"
+    assert kept <= planned * 1.05
+    assert planned <= (1.34 if default else 1.67) * kept
+    whole = costs.activations(replace(network, adapter=None), 4, half=half, recompute=False).kept
+    assert planned < whole
+
+
+def test_training_an_adapter_takes_two_passes_of_the_base_and_three_of_its_own():
+    shape, about = (4, 16, 16), AdapterSettings(rank=4)
+    settings = NetworkConfig(width=64, depth=4, heads=2, patch=(2, 2))
+    model = adapter.attach(DiT(settings, shape), about)
+    network = Network(settings, shape, adapter=about)
+    with FlopCounterMode(display=False) as counter:
+        torch.autograd.backward(model(torch.randn(1, *shape), torch.rand(1)).square().mean())
+    planned = costs.training_flops(network, recompute=False)
+    # What comes before the first update has no gradients: a quarter of it here, of 4 blocks and a few tokens.
+    assert 1 <= planned / counter.get_total_flops() < 1.25
+    whole = costs.training_flops(replace(network, adapter=None), recompute=False)
+    assert whole == 3 * costs.forward_flops(replace(network, adapter=None))
+    assert planned < 0.85 * whole
+    more = costs.training_flops(network, recompute=True) - planned
+    assert more == pytest.approx(costs.forward_flops(network))
+
+
+@pytest.mark.parametrize("which", ["adamw", "muon"])
+@pytest.mark.parametrize("modulation", ["block", "shared"])
+def test_memory_of_an_adapter_in_training(which, modulation):
+    """The base once; average, gradients and moments of the adapter alone, as the optimisers have them."""
+    about = AdapterSettings(rank=3, targets="attention+mlp+modulation", tokens=2)
+    config = NetworkConfig(width=32, depth=2, heads=2, patch=(4, 4), modulation=modulation)
+    model = adapter.attach(DiT(config, (1, 8, 8)), about)
+    network, train = Network(config, (1, 8, 8), adapter=about), TrainConfig(batch=1, optimiser=which)
+    built = optimiser.build(model, train)
+    for value in adapter.learnt(model).values():
+        value.grad = torch.ones_like(value)
+    for part in built:
+        part.step(1e-3)
+    remembered = [v for part in built for state in part.state.values() for v in state.values() if v.ndim]
+    planned = costs.memory(network, train)
+    assert planned.optimiser == sum(value.nbytes for value in remembered)
+    assert planned.weights == sum(value.nbytes for value in model.parameters())
+    assert planned.average == planned.gradients == costs.weight_bytes(network)
+    assert costs.trained_bytes(network) == costs.base_bytes(network) + 5 * costs.weight_bytes(network)

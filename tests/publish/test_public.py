@@ -21,6 +21,8 @@ SECRETS = [
     "launch.resources={secret = 1}",
     "expert.init='/data/secret/start'",
     "expert.override=[{clusters=[0], init='/data/secret/start'}]",
+    "expert.adapter={rank = 2, base = '/data/secret/start'}",
+    "expert.override=[{clusters=[0], adapter={rank = 2, base = '/data/secret/network'}}]",
     "partition.like='runs/secret/x'",
     "evaluate.monolith='runs/secret'",
     "evaluate.lpips='/data/secret/alex.npz'",

@@ -1,18 +1,22 @@
 """Sampling on a GPU on paper: devices never meet, and what is waited for does not grow with the steps."""
 
 import collections
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
 import atoll
-from atoll.config import NetworkConfig
+from atoll.config import AdapterSettings, NetworkConfig
+from atoll.models import adapter
 from atoll.models.dit import DiT
 from atoll.models.router import Router
+from atoll.models.sharing import AdaptedExpert, Adapter, Base
 from atoll.sampling import memory
 from atoll.sampling.arithmetic import PLAIN, Arithmetic
 from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.roster import Roster
 from atoll.sampling.routing import Band
 from atoll.sampling.sampler import Sampler
 from tests.pretend_gpu import GPU, pretended_gpu
@@ -80,6 +84,43 @@ def test_a_small_card_holds_few_experts(tmp_path):
     with pretended_gpu(memory=2600):
         assert memory.fitting(files, GPU) == 2
         assert memory.fitting(files, GPU, torch.bfloat16) == 4
+
+
+def adapters(device: torch.device, dtype: torch.dtype = torch.float32) -> Sampler:
+    """Three adapters on one base, which go together wherever they may."""
+    settings = AdapterSettings(rank=2, tokens=1)
+    network = Arithmetic(dtype).cast(awake(DiT(NETWORK, SHAPE, "class", 3), 0).to(device))
+    base, experts = Base(network), []
+    for k in range(3):
+        learnt = adapter.learnt(adapter.attach(DiT(NETWORK, SHAPE, "class", 3), settings))
+        source = torch.Generator().manual_seed(k)
+        tensors = {name: torch.randn(value.shape, generator=source) * 0.2 for name, value in learnt.items()}
+        experts.append(AdaptedExpert(base, Adapter.of(tensors, settings, device, dtype)))
+    router = Arithmetic(dtype).cast(awake(Router(NETWORK, SHAPE, 3, "class", 3), 9).to(device))
+    priors = torch.full((3,), 1 / 3).to(device)
+    roster = Roster([partial(experts.__getitem__, k) for k in range(3)], kin=["base"] * 3)
+    return Sampler(Ensemble(roster, priors, SHAPE, router, classes=3))
+
+
+@pytest.mark.parametrize("strategy", ["ancestral", "top-1", "top-2", "full"])
+def test_adapters_of_one_base_have_the_numbers_of_the_cpu(strategy):
+    how = {"strategy": strategy, "steps": 3, "guidance": 2.0, "batch": 16}
+    here = adapters(torch.device("cpu")).sample(5, **how)
+    with pretended_gpu():
+        there = adapters(GPU).sample(5, **how).cpu()
+    torch.testing.assert_close(there, here, rtol=1e-4, atol=1e-5)
+
+
+def test_steps_of_adapters_never_wait_where_it_is_known_whom_to_ask():
+    places = []
+    for steps in (3, 6):
+        with pretended_gpu() as gpu:
+            one = adapters(GPU, torch.bfloat16)
+            gpu.waits.clear()
+            one.sample(6, strategy="ancestral", steps=steps, guidance=2.0)
+            places.append(gpu.places())
+    assert places[0] == places[1]
+    assert gpu.products.keys() == {torch.bfloat16}
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import atoll
-from atoll import config
+from atoll import config, plan
 from atoll.errors import CorruptError, RunError
 from atoll.models import checkpoint
 from atoll.models.sharing import AdaptedExpert
+from atoll.publish import export
 from atoll.runs import Run, Stage, stamped, write_json
 from atoll.runs.records import ExpertContents
 from atoll.sampling import bases, building
@@ -165,6 +166,24 @@ def test_a_lone_adapter_finds_its_base_in_its_run(adapted, tmp_path):
     shutil.copytree(adapted.expert(2).path, tmp_path / "elsewhere" / "alone")
     with pytest.raises(RunError, match="adapter of a network that is not here"):
         atoll.load(tmp_path / "elsewhere" / "alone").sample(1, steps=1)
+
+
+def test_an_export_takes_the_base_along(adapted, tmp_path):
+    export.export(adapted, str(tmp_path / "out"))
+    how = {"num": 5, "strategy": "full", "steps": 2}
+    exact = atoll.load(adapted.path).sample(**how)
+    shutil.rmtree(adapted.path)
+    torch.testing.assert_close(atoll.load(tmp_path / "out").sample(**how), exact)
+
+
+def test_a_plan_counts_adapters_by_what_is_written(adapted):
+    jobs_of = plan.plan(adapted.config)["jobs"]
+    for k in range(3):
+        tensors = checkpoint.read_tensors(adapted.expert(k).path / checkpoint.WEIGHTS)
+        assert jobs_of[f"expert {k}"]["parameters"] == sum(value.numel() for value in tensors.values())
+        assert jobs_of[f"expert {k}"]["upload_bytes"] == sum(value.nbytes for value in tensors.values())
+    assert jobs_of["expert 2"]["flops"] < jobs_of["expert 1"]["flops"]
+    assert jobs_of["expert 2"]["disk_bytes"] < jobs_of["expert 1"]["disk_bytes"] / 2
 
 
 def test_a_damaged_base_is_told(adapted):

@@ -351,3 +351,23 @@ def test_a_planted_wait_is_named():
     assert {wait.what for wait in gpu.waits} == {"copy from memory that is not pinned"}
     places = {"train/moving.py to_device", "train/moving.py <genexpr>"}
     assert places <= gpu.places().keys(), gpu.told()
+
+
+def test_an_adapter_from_beginning_to_end(prepared):
+    """Only the adapter comes back from the device; the base is there once and stays as it is."""
+    settings = [
+        *said("expert", QUIET),
+        "start={steps = 2, batch = 8}",
+        "expert.adapter={rank = 2, tokens = 1}",
+    ]
+
+    def train(run):
+        jobs.start(run)
+        return jobs.expert(run, 0)
+
+    runs = [prepared(*settings, name=name) for name in ("cpu", "gpu")]
+    gpu = on_both(train, *runs)
+    assert gpu.places().keys() <= EXPECTED, gpu.told()
+    tensors = read_tensors(runs[1].expert(0).path / "weights.safetensors")
+    assert all(name.endswith(("lora_a", "lora_b", "keys", "values")) for name in tensors)
+    assert any(bool(value.any()) for name, value in tensors.items() if name.endswith("lora_b"))

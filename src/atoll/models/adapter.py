@@ -5,6 +5,7 @@ at first. Learnt tokens (after prefix tuning, Li & Liang, arXiv 2101.00190): eve
 whose values are zero at first. So an adapter that has learnt nothing is its base, bit for bit.
 """
 
+import functools
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -165,8 +166,12 @@ def _value(blueprint: Blueprint, key: str) -> object:
     return getattr(blueprint, key)
 
 
-def shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:
-    """The tensors of an adapter, by name: what a file must hold, no more and no less."""
+@functools.lru_cache(maxsize=16)
+def shapes(blueprint: Blueprint) -> Mapping[str, tuple[int, ...]]:
+    """The tensors of an adapter, by name: what a file must hold, no more and no less.
+
+    Remembered, since many adapters have one blueprint.
+    """
     assert blueprint.adapter is not None
     with torch.device("meta"):
         network = attach(blueprint.build(), blueprint.adapter)

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from atoll.config import NetworkConfig, TrainConfig
+from atoll.config import AdapterSettings, NetworkConfig, TrainConfig
 
 FREQUENCIES = 256
 """Size of the sinusoidal embedding of t before its MLP."""
@@ -33,6 +33,8 @@ class Network:
     """Of a router; an expert has none."""
     steps: bool = False
     """Whether it is a flow map, which is told where a step ends."""
+    adapter: AdapterSettings | None = None
+    """If it is an adapter of such a network that is trained, and the network itself is frozen."""
 
     @property
     def width(self) -> int:
@@ -79,8 +81,55 @@ class Network:
 
 
 def parameters(network: Network) -> int:
-    """How many weights."""
-    return network.config.depth * block_parameters(network) + _outside_parameters(network)
+    """How many weights, with those of an adapter."""
+    own = network.config.depth * block_parameters(network) + _outside_parameters(network)
+    return own + (learnt(network) if network.adapter is not None else 0)
+
+
+def learnt(network: Network) -> int:
+    """How many weights are trained, written and handed on: all of them, or an adapter's own."""
+    if network.adapter is None:
+        return parameters(network)
+    layers = sum(inside + outside for _, inside, outside in adapted_layers(network))
+    shared = 7 * network.width if _modulation(network) and network.shared else 0
+    tokens = 2 * network.adapter.tokens * network.width
+    return network.config.depth * (network.adapter.rank * layers + tokens) + network.adapter.rank * shared
+
+
+def _modulation(network: Network) -> bool:
+    about = network.adapter
+    return about is not None and about.rank > 0 and "modulation" in about.targets
+
+
+def adapted_layers(network: Network) -> list[tuple[int, int, int]]:
+    """Layers of a block that an adapter updates: rows of a sample, values that go in, that come out."""
+    assert network.adapter is not None
+    w, h, n, m, targets = (
+        network.width,
+        network.hidden,
+        network.tokens,
+        network.length,
+        network.adapter.targets,
+    )
+    layers = []
+    if "attention" in targets:
+        layers += [(n, w, 3 * w), (n, w, w)]
+        layers += [(n, w, w), (m, w, 2 * w), (n, w, w)] if network.cross else []
+    if "mlp" in targets:
+        layers += [(n, w, h), (n, h, w)]
+    if _modulation(network) and not network.shared:
+        layers += [(1, w, 6 * w)]
+    return layers
+
+
+def _adapter_flops(network: Network) -> float:
+    """Of one sample forward: the updates beside the layers, and attention to learnt tokens."""
+    assert network.adapter is not None
+    rank, w = network.adapter.rank, network.width
+    layers = sum(2 * rows * rank * (inside + outside) for rows, inside, outside in adapted_layers(network))
+    shared = 2 * rank * 7 * w if _modulation(network) and network.shared else 0
+    tokens = 4 * network.tokens * network.adapter.tokens * w
+    return float(network.config.depth * (layers + tokens) + shared)
 
 
 def block_parameters(network: Network) -> int:
@@ -108,8 +157,28 @@ def _outside_parameters(network: Network) -> int:
 
 
 def weight_bytes(network: Network, size: int = FULL) -> int:
-    """Bytes of a network's weights, each of so many; what one expert takes in memory and on disk."""
-    return size * parameters(network)
+    """Bytes of an expert's own weights, each of so many: in memory and on disk, without an adapter's base."""
+    return size * learnt(network)
+
+
+def base_bytes(network: Network, size: int = FULL) -> int:
+    """Bytes of the network that an adapter shares with others; 0 for a network of its own."""
+    return size * (parameters(network) - learnt(network))
+
+
+def trained_bytes(network: Network) -> int:
+    """Bytes of all weights in training, without activations; those of a frozen base are only held."""
+    return TRAINED * learnt(network) + base_bytes(network)
+
+
+def training_flops(network: Network, *, recompute: bool) -> float:
+    """Of one sample forward and backward: twice the forward pass for gradients of inputs and of weights.
+
+    A base that stays as it is needs the first alone.
+    """
+    forward = forward_flops(network)
+    update = _adapter_flops(network) if network.adapter is not None else forward
+    return forward + forward + update + (forward if recompute else 0.0)
 
 
 def forward_flops(network: Network) -> float:
@@ -126,7 +195,8 @@ def forward_flops(network: Network) -> float:
     if network.kind == "text":
         total += 2 * (m if network.cross else 1) * network.text * w
         total += 2 * m * w * w if network.deepened else 0
-    return float(total + 2 * w * (network.clusters or n * network.patch))
+    update = 0.0 if network.adapter is None else _adapter_flops(network)
+    return update + total + 2 * w * (network.clusters or n * network.patch)
 
 
 def product(network: Network, batch: int) -> float:
@@ -148,6 +218,8 @@ def activations(network: Network, batch: int, *, half: bool, recompute: bool) ->
     w, n = network.width, network.tokens
     block_copies, outside_copies = _copies(network) if half else (0, 0)
     one = batch * _block_activations(network, half) + block_copies
+    if network.adapter is not None:
+        one -= batch * _spared(network, half)
     kept = batch * FULL * n * w if recompute else one
     outside = batch * _outside_activations(network, half) + outside_copies
     everything = network.config.depth * kept + outside
@@ -174,8 +246,26 @@ def _outside_activations(network: Network, half: bool) -> int:
     w, n, m, low = network.width, network.tokens, network.length, HALF if half else FULL
     size = n * (2 * FULL * w + low * w + (low + FULL) * network.patch + 2 * FULL)
     size += FULL * (FREQUENCIES + 6 * w)
+    if network.adapter is not None:  # neither inputs of the embedding nor of the head
+        size -= n * (FULL * w + low * w + low * network.patch)
     size += m * (FULL * network.text + low * w) if network.cross else 0
     return size + (2 * m * low * w if network.deepened else 0)
+
+
+def _spared(network: Network, half: bool) -> int:
+    """Bytes of one sample in one block that nobody needs for the gradients of an adapter, less its own."""
+    assert network.adapter is not None
+    w, n, low, targets = network.width, network.tokens, HALF if half else FULL, network.adapter.targets
+    spared = 0  # an upper bound is left: what the first block's inputs do not need, is not taken off
+    if not _modulation(network):  # inputs of scales and gates
+        spared += n * (2 * FULL * w + 2 * low * w)
+    if not network.adapter.rank or "attention" not in targets:
+        spared += n * low * w
+    if not network.adapter.rank or "mlp" not in targets:
+        spared += n * low * (w + network.hidden)
+    rows = sum(rows for rows, _, _ in adapted_layers(network)) if network.adapter.rank else 0
+    heard = n * (low * 2 * w + FULL * network.config.heads) if network.adapter.tokens else 0
+    return spared - rows * low * network.adapter.rank - heard
 
 
 def _copies(network: Network) -> tuple[int, int]:
@@ -221,7 +311,7 @@ def memory(
 
     Teachers answer before the student's activations are there, so theirs are never the peak.
     """
-    count = parameters(network)
+    count, own = parameters(network), learnt(network)
     sharded = devices > 1 and parallel == "fsdp"
     size = FULL / devices if sharded else FULL
     rows = -(-train.batch // devices)
@@ -229,13 +319,20 @@ def memory(
     peak = activations(network, piece, half=half, recompute=train.recompute).peak
     gathered = _gathered(network, piece < rows) if sharded else 0.0
     moments = _moments(network, train) * size
-    return Memory(count * size, count * size, count * size, moments, peak, gathered, teachers)
+    return Memory(count * size, own * size, own * size, moments, peak, gathered, teachers)
 
 
 def _moments(network: Network, train: TrainConfig) -> int:
     """Numbers that the optimiser remembers: two a weight, of Muon one for each entry of blocks' matrices."""
-    once = network.config.depth * network.matrices if train.optimiser == "muon" else 0
-    return 2 * parameters(network) - once
+    return 2 * learnt(network) - (_matrices(network) if train.optimiser == "muon" else 0)
+
+
+def _matrices(network: Network) -> int:
+    """Entries of the blocks' matrices that are trained, but for the modulation's."""
+    if network.adapter is None:
+        return network.config.depth * network.matrices
+    modulation = network.adapter.rank * 7 * network.width if _modulation(network) else 0
+    return learnt(network) - modulation * (1 if network.shared else network.config.depth)
 
 
 def _gathered(network: Network, several: bool) -> float:
@@ -244,5 +341,5 @@ def _gathered(network: Network, several: bool) -> float:
     Gradients of several micro-batches are added up whole before they are reduced.
     """
     block, outside = block_parameters(network), _outside_parameters(network)
-    gradients = parameters(network) if several else block
+    gradients = learnt(network) if several else min(block, learnt(network))
     return float(FULL * (2 * block + outside + gradients))

@@ -65,10 +65,10 @@ def _teachers(config: RunConfig, about: About, who: str) -> Asked:
     passes = sum(costs.forward_flops(network) for network in networks) / (
         1 if who == "ensemble" else clusters
     )
-    flops, others = passes * _guided(own, config), 0.0
+    flops, others = passes * _guided(own, config), float(max(map(costs.base_bytes, networks)))
     if who != "label" and clusters > 1:
         router = network_of(config.router, config, about)
-        flops, others = flops + costs.forward_flops(router), float(costs.weight_bytes(router))
+        flops, others = flops + costs.forward_flops(router), others + costs.weight_bytes(router)
     return Asked(flops, tuple(sizes), others, min(own.resident or clusters, clusters))
 
 

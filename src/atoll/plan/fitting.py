@@ -79,4 +79,4 @@ def parallel_of(network: Network, train: TrainConfig, device: Device) -> Literal
     """As training decides it: a copy on each device where it leaves a third of it to activations."""
     if train.parallel != "auto":
         return train.parallel
-    return "ddp" if costs.TRAINED * costs.parameters(network) < device.gigabytes * 1e9 * 2 / 3 else "fsdp"
+    return "ddp" if costs.trained_bytes(network) < device.gigabytes * 1e9 * 2 / 3 else "fsdp"

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from atoll.config import Facts, NetworkConfig, RouterConfig, RunConfig, patches
+from atoll.config import ExpertConfig, Facts, NetworkConfig, RouterConfig, RunConfig, patches
 from atoll.errors import ConfigError
 from atoll.models.costs import HALF, Network
 
@@ -66,4 +66,5 @@ def network_of(settings: NetworkConfig, config: RunConfig, about: About) -> Netw
         about.text if kind == "text" else 0,
         config.encode.text_tokens if kind == "text" else 0,
         config.partition.clusters if router else 0,
+        adapter=settings.adapter if isinstance(settings, ExpertConfig) else None,
     )

@@ -67,9 +67,9 @@ def useful_threads(config: RunConfig, settings: NetworkConfig, batch: int, facts
 def _job(job: Trained, device: Device, devices: int) -> dict[str, Any]:
     """What a training takes on each of its devices, and how long."""
     network, train, teachers = job
-    count, forward = costs.parameters(network), costs.forward_flops(network)
-    passes = 4 if train.recompute else 3
-    flops = (passes * forward + teachers.flops) * train.steps * train.batch
+    count, forward = costs.learnt(network), costs.forward_flops(network)
+    own_flops = costs.training_flops(network, recompute=train.recompute)
+    flops = (own_flops + teachers.flops) * train.steps * train.batch
     needed = memory_of(network, train, device, teachers, devices)
     own = -(-train.batch // devices)
     rows = min(train.micro_batch or own, own)

@@ -14,7 +14,7 @@ from atoll.data.hub import HUB
 from atoll.errors import AtollError, ConfigError, reason, refusal
 from atoll.models import checkpoint
 from atoll.publish import card, public
-from atoll.runs import RESOLVED, Run, Stage, file_digest, stamped, write_json
+from atoll.runs import RESOLVED, Run, Stage, edges, file_digest, graph, stamped, write_json
 from atoll.runs.components import Members, write_members
 from atoll.runs.records import PartitionContents, StageRecord
 from atoll.sampling import grown
@@ -126,6 +126,8 @@ def _write_ensemble(run: Run, folder: Path) -> None:
             _copy_network(run.expert(k), folder / "experts" / f"{k:02d}")
     if run.router.done:
         _copy_network(run.router, folder / "router")
+    for base in _bases(run):
+        _copy_network(base, folder / base.path.relative_to(run.path))
     Stage(folder / "partition").write(StageRecord.of({}, {}, _borrowing(run, folder)))
     write_json(folder / RESOLVED, stamped(public.config(run.config).model_dump(mode="json")))
     if run.members != Members():
@@ -137,11 +139,16 @@ def _copy_members(run: Run, copy: Run) -> None:
     for member in run.members.present:
         shutil.copytree(run.component(member.number).path, copy.component(member.number).path)
     if run.members.present:
-        if run.start.done:
+        if run.start.done and not copy.start.done:
             _copy_network(run.start, copy.start.path)
         for k in range(run.config.partition.clusters):
             shutil.copyfile(grown.known_rows(run, k), grown.known_rows(copy, k))
     write_members(copy.path, run.members)
+
+
+def _bases(run: Run) -> list[Stage]:
+    """The networks that adapters among the experts belong to."""
+    return [graph.node(run, name).stage for name in edges.bases(run.config)]
 
 
 def _borrowing(run: Run, folder: Path) -> PartitionContents:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from atoll.config import ExpertConfig, LaunchConfig, OverrideConfig, RunConfig
+from atoll.config import AdapterConfig, ExpertConfig, LaunchConfig, OverrideConfig, RunConfig
+from atoll.config.adapter import START
 from atoll.data.hub import HUB
 from atoll.runs.records import FewStepContents, ImportedContents, NetworkContents, StudentContents
 
@@ -64,10 +65,23 @@ def _expert(expert: ExpertConfig) -> ExpertConfig:
         OverrideConfig.model_validate({**override.model_dump(), **_start(override.model_extra or {})})
         for override in expert.override
     )
-    return expert.model_copy(update={**_start({"init": expert.init}), "override": overrides})
+    adapter = None if expert.adapter is None else expert.adapter.model_dump()
+    own = _start({"init": expert.init, "adapter": adapter})
+    if "adapter" in own:
+        own["adapter"] = AdapterConfig.model_validate(own["adapter"])
+    return expert.model_copy(update={**own, "override": overrides})
 
 
 def _start(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The name of what an expert started from, if it did: that there was one is part of what it is."""
-    init = settings.get("init")
-    return {} if init is None else {"init": _last(init)}
+    init, adapter = settings.get("init"), settings.get("adapter")
+    names: dict[str, Any] = {} if init is None else {"init": _last(init)}
+    if isinstance(adapter, Mapping) and isinstance(adapter.get("base"), str):
+        names["adapter"] = {**adapter, "base": _base(adapter["base"])}
+    return names
+
+
+def _base(name: str) -> str:
+    """The name of an adapter's base, which is never mistaken for the run's own start."""
+    last = source(name)
+    return f"{last}-network" if last == START != name else last
