@@ -1,0 +1,90 @@
+"""A coordinator and four workers as real processes, each worker where it reaches the coordinator alone."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from atoll import config
+from atoll.net.limits import Limits
+from atoll.net.protocol import Numerics
+from atoll.net.publishing import pinned
+from atoll.runs import Run, graph, write_json
+from tests.net import namespaces
+from tests.net.doing import PINNED
+
+pytestmark = pytest.mark.slow
+WORKERS = 4
+
+
+def settings():
+    return [word for setting in PINNED for word in ("--set", setting)]
+
+
+def test_four_strangers_make_the_same_bits_as_one_machine(tiny, tmp_path, recorded):
+    """From images to samples; `recorded` is the same run in one process, which equals `atoll run`."""
+    runs = tmp_path / "hosted"
+    environment = {**os.environ, "ATOLL_RUNS": str(runs)}
+    command = [
+        sys.executable,
+        "-m",
+        "atoll",
+        "host",
+        str(tiny),
+        *settings(),
+        "--host",
+        "0.0.0.0",
+        "--port",
+        "0",
+    ]
+    options = ["--quorum", "1", "--every", "2", "--linger", "25", "--json"]
+    host = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True, env=environment)
+    workers = []
+    with namespaces.machines(WORKERS) if namespaces.permitted() else _none() as places:
+        try:
+            address = json.loads(host.stdout.readline())["address"]
+            port = address.rpartition(":")[2]
+            for number, (prefix, here) in enumerate(places):
+                home = tmp_path / f"home{number}"
+                _measured(home)
+                line = ["-m", "atoll", "join", f"http://{here}:{port}", "--home", str(home), "--cpus", "1"]
+                with (tmp_path / f"{number}.log").open("w") as log:
+                    whole = [*prefix, sys.executable, *line, "--gpus", "0", "--json"]
+                    workers.append(subprocess.Popen(whole, stdout=log, stderr=log, env=environment))
+            out, _ = host.communicate(timeout=900)
+            assert json.loads(out.splitlines()[-1])["finished"], out
+            assert [worker.wait(120) for worker in workers] == [0] * WORKERS
+        finally:
+            for process in (host, *workers):
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+            host.stdout.close()
+    said = [json.loads((tmp_path / f"{k}.log").read_text().splitlines()[-1]) for k in range(WORKERS)]
+    assert sum(one["accepted"] for one in said) == sum(one["submitted"] for one in said) >= 14
+    made = Run(runs / "tiny", pinned(config.load(tiny, PINNED)))
+    for node in graph.nodes(made):
+        twin = graph.node(recorded.run, node.name).stage.record
+        assert node.stage.record.made_from == twin.made_from or node.kind.name == "report", node.name
+        assert node.stage.record.files == twin.files or node.kind.name == "report", node.name
+
+
+def _measured(home):
+    """What the minute's benchmark would write down: four of them would take longer than the run."""
+    home.mkdir()
+    facts = {"speed": 1e10, "memory": 1 << 40, "gpu": False, "numerics": Numerics().model_dump()}
+    limits = Limits(cpus=1, gpus=0).variables()
+    write_json(home / "measured.json", {**facts, "settings": limits, "date": time.time()})
+
+
+class _none:  # noqa: N801 - a context
+    """Without the right to make namespaces, workers are where we are; their jobs have no sockets anyway."""
+
+    def __enter__(self):
+        return [([], "127.0.0.1")] * WORKERS
+
+    def __exit__(self, *error):
+        return None
