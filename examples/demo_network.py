@@ -25,7 +25,7 @@ def main(folder: Path, recipe: str, settings: list[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "ATOLL_RUNS": str(runs), "OMP_NUM_THREADS": "1"}
     changes = [word for setting in settings for word in ("--set", setting)]
-    options = ["--port", "0", "--quorum", "1", "--linger", "5", "--json"]
+    options = ["--port", "0", "--quorum", "1", "--linger", "15", "--json"]
     host = atoll("host", recipe, *changes, *options, stdout=subprocess.PIPE, env=environment)
     assert host.stdout is not None
     address = json.loads(host.stdout.readline())["address"]

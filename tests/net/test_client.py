@@ -116,6 +116,17 @@ def test_a_coordinator_that_stays_away_is_given_up(tmp_path):
     client.close()
 
 
+def test_asked_to_stop_nobody_waits_for_a_coordinator_that_is_away(tmp_path):
+    clock = ManualClock()
+    clock.date = lambda: 1e9
+    key = keys.read_or_make(tmp_path / "key")
+    client = Client(["http://127.0.0.1:9"], key, clock=clock, stopping=lambda: True)
+    with pytest.raises(Interrupted, match="asked to stop while the coordinator is away"):
+        client.lease(Capabilities(), "a" * 8)
+    assert clock.naps == []
+    client.close()
+
+
 def test_a_manifest_of_somebody_else_is_not_worked_for(place, tmp_path):
     client = client_of(place[1], tmp_path)
     manifest, signed = client.manifest()

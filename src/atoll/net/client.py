@@ -7,7 +7,7 @@ several addresses: one that does not answer is left for the next.
 import contextlib
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from atoll.errors import AtollError, ConfigError, CorruptError
+from atoll.errors import AtollError, ConfigError, CorruptError, Interrupted
 from atoll.net import keys, signing
 from atoll.net.protocol import (
     Acknowledged,
@@ -91,6 +91,7 @@ class Client:
         event: Event | None = None,
         throttle: Throttle | None = None,
         transport: httpx.BaseTransport | None = None,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         if not addresses or not all(one.startswith(("http://", "https://")) for one in addresses):
             raise ConfigError(
@@ -102,6 +103,8 @@ class Client:
         self.account = ""
         """Whom it acts for, once it has joined."""
         self.throttle = throttle or Throttle(0.0, clock)
+        self.stopping = stopping
+        """Whether somebody asks to stop: then a coordinator that is away is not waited for."""
         self.offset = 0.0
         """Seconds by which the coordinator's clock is ahead of ours."""
         self._http = httpx.Client(timeout=TIMEOUT, transport=transport, follow_redirects=False)
@@ -252,6 +255,10 @@ class Client:
             return self._http.request(method, url, content=body, headers={**own, **headers, **signed})
         except httpx.HTTPError as error:
             self.addresses.append(self.addresses.pop(0))  # the next one, if there is another
+            if self.stopping():
+                raise Interrupted(
+                    "asked to stop while the coordinator is away; what is held is kept"
+                ) from None
             raise Fault(_words(error)) from None
 
     def _set_clock(self, answer: httpx.Response) -> None:

@@ -53,6 +53,7 @@ class Joining:
             event=self._fault,
             throttle=Throttle(self.limits.mbit, self.clock),
             transport=self.transport,
+            stopping=self.stopping,
         )
         try:
             return self._introduced(client, home)
