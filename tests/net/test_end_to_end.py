@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_four_strangers_make_the_same_bits_as_one_machine(tiny, tmp_path, record
     ]
     options = ["--quorum", "1", "--every", "2", "--linger", "25", "--json"]
     host = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True, env=environment)
-    workers = []
+    workers: list[Any] = []
     with namespaces.machines(WORKERS) if namespaces.permitted() else _none() as places:
         try:
             address = json.loads(host.stdout.readline())["address"]
@@ -58,7 +59,7 @@ def test_four_strangers_make_the_same_bits_as_one_machine(tiny, tmp_path, record
             assert json.loads(out.splitlines()[-1])["finished"], out
             assert [worker.wait(120) for worker in workers] == [0] * WORKERS
         finally:
-            for process in (host, *workers):
+            for process in [*workers, host]:
                 if process.poll() is None:
                     process.kill()
                 process.wait()
