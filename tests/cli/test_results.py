@@ -43,7 +43,7 @@ def test_options_and_settings_reach_the_sampler(sampled, tmp_path):
     assert settings.pop("progress") is None, "a program wants no bar"
     assert settings == {
         **{"num": 3, "strategy": "top-2", "steps": None, "guidance": None, "seed": None},
-        **{"label": ["a", "b"], "prompt": None, "resident": 1, "own": True},
+        **{"label": ["a", "b"], "prompt": None, "resident": 1, "own": True, "allow": None, "protect": None},
     }
     assert json.loads(text) == {"samples": str(tmp_path / "samples.npy")}
 

@@ -22,7 +22,7 @@ def test_the_command_passes_on_what_was_said(monkeypatch, capsys, tmp_path):
 
     monkeypatch.setattr(server, "serve", serve)
     call("serve", tmp_path, "--port", 1, "--token", "t" * 8, "--limit", "num=3", "--set", "steps=2")
-    rest = {"token": "t" * 8, "anybody": False, "show_data": False, "steps": 2}
+    rest = {"token": "t" * 8, "anybody": False, "show_data": False, "policies": None, "steps": 2}
     assert calls == [(tmp_path, "127.0.0.1", 1, 3, rest)]
     assert capsys.readouterr().out == f"Serving {tmp_path} at http://somewhere (Ctrl-C stops)\n"
 

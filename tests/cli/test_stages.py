@@ -24,6 +24,7 @@ COMMANDS = [
     "forget",
     "host",
     "import",
+    "join",
     "partition",
     "plan",
     "prepare",

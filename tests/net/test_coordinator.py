@@ -41,7 +41,7 @@ def test_one_machine_does_it_all(here):
     assert [one.state for one in receipts] == ["accepted"] * 5 and all(one.canonical for one in receipts)
     assert files_of(here) == expected(here.plan)
     refusal = machine.work()
-    assert refusal.reason == "no-work" and refusal.sentence and refusal.retry_after_s > 0
+    assert refusal.reason == "finished" and refusal.sentence and refusal.retry_after_s > 0
     assert earned(here) == {machine.name: 4 * 1000 + 5}
     assert keeping.is_finished(here)
 

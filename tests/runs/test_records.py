@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from atoll.errors import CorruptError, RunError
 from atoll.runs import Stage, read_json, write_json
+from atoll.runs.components import ComponentContents
 from atoll.runs.parsing import REMEDY, VERSION
 from atoll.runs.records import (
     ClusterContents,
@@ -62,6 +63,7 @@ EXAMPLES: list[Contents] = [
     ExpertContents(steps=3, rows=9),
     StartContents(steps=3, rows=9),
     FeaturesContents(rows=9, width=32, block=2, time=0.4),
+    ComponentContents(steps=3, rows=9, name="mine", samples=SAMPLES, prototypes=4, labels=(4, 5), drawn=2),
     RouterContents(steps=3, rows=9, band=(0.2, 0.8)),
     ImportedContents(recipe="[expert]", parameters=12),
     StudentContents(steps=3, rows=9, taught_by=8, rounds=2),

@@ -75,7 +75,7 @@ def open_run_model(run: Run, device: str | None = None, **settings: Any) -> Samp
         shares.counts,
         serving[0],
         bases.of_run(run),
-        absent=frozenset(range(len(stages))).difference(serving),
+        absent=_absent(run, config, serving),
         grown=partial(grown.router, run) if run.members.present else None,
     )
     return Sampler(
@@ -169,6 +169,13 @@ def _serving(run: Run, config: SampleConfig) -> list[int]:
     if not whole:
         raise RunError(f"{run.path} has no expert that can serve; run `atoll run` on its recipe first")
     return whole
+
+
+def _absent(run: Run, config: SampleConfig, serving: Sequence[int]) -> frozenset[int]:
+    """The parts that cannot be asked, by whatever request: those that are gone, not allowed, or not whole."""
+    known = _wanted(run, config.model_copy(update={"experts": None}))
+    idle = {number for number in known if number not in serving and run.parts[number].here}
+    return frozenset(range(len(run.parts))).difference(serving, idle if config.experts is not None else ())
 
 
 def _wanted(run: Run, config: SampleConfig) -> list[int]:

@@ -54,6 +54,9 @@ class SamplesRequest(Asked):
         None, min_length=1, max_length=MANY, description="Which experts serve; all by default."
     )
     temperature: Annotated[float, Field(ge=0.01, le=1000)] | None = Field(None, description="Of the router.")
+    protect: bool | None = Field(
+        None, description="Average two halves of the experts that share no sample: fewer copies."
+    )
     label: ClassNumber | Words | list[ClassNumber | Words] | None = Field(
         None, description="Class by number or name; several are taken in turn."
     )
