@@ -1,7 +1,6 @@
 """Every stage of a run, once: what it reads, what it is made from, who makes it, what that needs.
 
-Driver, engines, stores and studies ask here; none of them knows a stage by name. To add one, add a `Kind` and
-the function that makes it.
+Driver, engines, stores and studies ask here, and know no stage by name. To add one, add a `Kind`.
 """
 
 import importlib
@@ -274,7 +273,6 @@ KINDS: tuple[Kind, ...] = (
         reads=lambda config, index: ["data"],
         wanted=lambda config: config.pooled,
         command="start",
-        leads=True,
         reports=True,
     ),
     Kind(
