@@ -134,7 +134,9 @@ def wait_until(ready: Callable[[], bool], process: "subprocess.Popen[str]") -> N
 
 def start(folder: Path, arguments: list[str]) -> "subprocess.Popen[str]":
     environment = {**os.environ, "ATOLL_RUNS": str(folder)}
-    return subprocess.Popen([sys.executable, "-m", "atoll", *arguments], env=environment, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "atoll", *arguments], env=environment, text=True, stdout=sys.stderr
+    )
 
 
 def sample(folder: Path, recipe: Path, seconds: float) -> dict[str, float]:
