@@ -18,6 +18,11 @@ def test_every_weight_is_asked_for_once_and_nothing_else(seed, rows, experts, mo
     assert all(len(torch.arange(rows)[group.rows]) <= most for group in groups(weights, most))
 
 
+def test_rows_beyond_a_batch_are_divided_evenly():
+    weights = torch.tensor([[1.0, 0.0]] * 33 + [[0.0, 1.0]])
+    assert [rows_of(group, 34) for group in groups(weights, 32)] == [17, 16, 1]
+
+
 def test_an_expert_of_all_rows_is_asked_about_the_batch_as_it_is():
     assert groups(torch.tensor([[0.0, 1.0], [0.0, 1.0]])) == [Group(1, slice(None))]
     assert everyone(3, 5, 2) == [Group(3, slice(0, 2)), Group(3, slice(2, 4)), Group(3, slice(4, 5))]
@@ -27,7 +32,7 @@ def test_questions_to_adapters_of_one_base_go_together_up_to_a_batch():
     kin = ["a", "a", None, "b", "a", "a"]
     questions = [Group(k, torch.arange(3)) for k in range(6)]
     numbers = [[group.expert for group in one] for one in bundles(questions, kin, 8, 6)]
-    assert numbers == [[0, 1], [2], [3], [4, 5]]
+    assert numbers == [[0, 1], [4, 5], [2], [3]], "the largest first"
     numbers = [[group.expert for group in one] for one in bundles(questions, kin, 8, 5)]
     assert numbers == [[0], [1], [2], [3], [4], [5]]
     assert [len(one) for one in bundles(questions, [], 8, 6)] == [1] * 6

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from atoll.sampling import opening
+from atoll.sampling import abreast, opening
 from atoll.sampling.parts import resolve
 from atoll.sampling.rows import Rows, moves_of, started
 from tests.serving import same, served
@@ -151,3 +151,17 @@ def test_prompts_of_any_length_share_a_batch(tmp_path):
     expected = sampler.sample(num=2, prompt=["cat", "red apple"], steps=5)
     assert close(drawn(crowd, "mine"), expected)
     assert not crowd.rows
+
+
+def test_what_the_machine_grants_is_read_when_rows_join_and_not_at_every_step(sampler, monkeypatch):
+    readings = []
+    monkeypatch.setattr(abreast.threads, "granted", lambda: readings.append(1) or 1)
+    crowd: Rows[str] = Rows(sampler.ensemble)
+    joined(crowd, sampler, "mine", sampler.request(num=2, strategy="ancestral", steps=6))
+    for _ in range(3):
+        crowd.step()
+    assert len(readings) == 1
+    joined(crowd, sampler, "other", sampler.request(num=1, strategy="ancestral", steps=6))
+    crowd.step()
+    crowd.step()
+    assert len(readings) == 2

@@ -40,7 +40,8 @@ def bundles(
         else:
             bundled.append((group,))
             taken = rows
-    return bundled
+    # The largest first: whoever is asked last keeps the others waiting for the shortest time
+    return sorted(bundled, key=lambda bundle: -sum(rows_of(group, size) for group in bundle))
 
 
 def rows_of(group: Group, size: int) -> int:
@@ -63,7 +64,8 @@ def groups(weights: Float[Tensor, "batch experts"], most: int | None = None) -> 
         if len(rows) == size:
             batches += everyone(expert, size, most)
         elif len(rows):
-            batches += [Group(expert, some) for some in torch.split(rows, most or size)]
+            # 33 rows, at most 32 at once, are 17 and 16: one row alone would take nearly as long as 16
+            batches += [Group(expert, some) for some in rows.tensor_split(-(-len(rows) // (most or size)))]
     return batches
 
 

@@ -17,7 +17,7 @@ from atoll.flow import mixture, path, solver
 from atoll.models import conditions
 from atoll.models.conditions import Condition, TextCondition
 from atoll.sampling import parts, routing, strategies
-from atoll.sampling.abreast import crew
+from atoll.sampling.abreast import Crew, crew
 from atoll.sampling.ensemble import Ensemble, Guidance
 from atoll.sampling.grouping import Bundle, groups, slices
 from atoll.sampling.request import Request
@@ -126,6 +126,7 @@ class Rows(Generic[Owner]):
         self._shares = torch.empty(0, count, device=device)
         self._condition: Condition = None
         self._questions: _Questions | None = None
+        self._crews: dict[tuple[int, bool], Crew] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -147,6 +148,7 @@ class Rows(Generic[Owner]):
             self._shares = torch.cat([self._shares, torch.zeros_like(weights)])
             self.rows.extend(some)
         self._questions = None
+        self._crews.clear()
 
     def _first_weights(self, rows: Sequence[Row[Owner]]) -> Tensor:
         count, device = len(self.ensemble.experts), self.ensemble.device
@@ -209,9 +211,18 @@ class Rows(Generic[Owner]):
             return slice(None)
         return self._at(numbers)
 
+    def _crew(self, rows: int, *, several: bool = True) -> Crew:
+        """Who answers about so many rows.
+
+        What a machine grants is written in files: they are read again when rows join, not at every step.
+        """
+        if (rows, several) not in self._crews:
+            self._crews[rows, several] = crew(self.ensemble, rows, self.most, several=several)
+        return self._crews[rows, several]
+
     def _average(self, x_t: Tensor, t: Tensor, r: Tensor, condition: Condition) -> mixture.Combined:
         """The answer of a flow map, which is told where the step ends as well."""
-        ensemble, at_once = self.ensemble, crew(self.ensemble, len(x_t), self.most, several=False)
+        ensemble, at_once = self.ensemble, self._crew(len(x_t), several=False)
         with at_once.at_work():
             velocity = ensemble.average(x_t, t, r, condition, slices(len(x_t), at_once.rows), at_once.ask)
         return mixture.Combined(velocity, torch.zeros_like(t))
@@ -225,7 +236,7 @@ class Rows(Generic[Owner]):
         condition: Condition,
     ) -> mixture.Combined:
         weights = self._weights[self._where(numbers)]
-        at_once = crew(self.ensemble, len(numbers), self.most)
+        at_once = self._crew(len(numbers))
         if self._questions is None or self._questions.numbers != tuple(numbers):
             some, most = groups(weights, at_once.rows), at_once.rows
             self._questions = _Questions(tuple(numbers), self.ensemble.bundles(some, len(numbers), most))
@@ -251,7 +262,7 @@ class Rows(Generic[Owner]):
         if not places:
             return
         asked = self._asked(numbers, rows, places)
-        at_once = crew(self.ensemble, len(asked), self.most, several=False)
+        at_once = self._crew(len(asked), several=False)
 
         def posterior(some: Sequence[int]) -> Tensor:
             where = self._at(some)
