@@ -25,11 +25,12 @@ from atoll.models import adapter, checkpoint
 from atoll.models.checkpoint import Adaptation, Blueprint
 from atoll.models.dit import product
 from atoll.models.router import Router
-from atoll.runs import Stage, write_json
+from atoll.runs import Stage
 from atoll.runs.records import ExpertContents
 from atoll.sampling import building
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.sampler import Sampler
+from atoll.train import jobs
 from benchmarks._memory import peak_memory
 from benchmarks._shown import show
 
@@ -60,9 +61,7 @@ def write(folder: Path, about: Blueprint, tensors: dict[str, Tensor]) -> Stage:
     """A finished expert's folder."""
     stage: Stage = Stage(folder)
     stage.begin({})
-    checkpoint.write_tensors(folder / checkpoint.WEIGHTS, tensors)
-    write_json(folder / checkpoint.CONFIG, about.model_dump(mode="json"))
-    stage.finish({}, [checkpoint.WEIGHTS, checkpoint.CONFIG], ExpertContents())
+    jobs.publish(stage, about, tensors, {}, ExpertContents)
     return stage
 
 

@@ -1,14 +1,18 @@
 """Databases for the tests of the network: whatever holds on SQLite must hold on PostgreSQL."""
 
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
 
 from atoll import config
 from atoll.config import validate
-from atoll.net.database import Database
+from atoll.net import units
+from atoll.net.database import Base, Database
 from atoll.net.publishing import pinned
 from atoll.runs import Run
 from tests.net import servers
-from tests.net.doing import PINNED
+from tests.net.crowds import coordinator
+from tests.net.doing import PINNED, Network
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +35,39 @@ def database(database_url):
     database = Database(database_url, patience=5)
     database.create()
     yield database
+    database.close()
+
+
+@pytest.fixture
+def network(tiny, tmp_path, prepared):
+    """A run with its clusters, and nothing trained yet."""
+    network = Network(config.load(tiny, PINNED[1:]), tmp_path / "network")
+    run = prepared(*PINNED[1:])
+    for path in sorted((run.path / "partition").rglob("*")):
+        if path.is_file() and not path.name.startswith("."):
+            file = units.described(path, run.path)
+            network.table[file.path] = file
+            network.keep(run.path, [file])
+    network.table["data/done.json"] = network.table["partition/done.json"]  # nobody reads it
+    return network
+
+
+@pytest.fixture
+def session():
+    """A database in memory, in a transaction that is never committed."""
+    engine = create_engine("sqlite://")
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        yield session
+    engine.dispose()
+
+
+@pytest.fixture
+def here(tmp_path):
+    """A coordinator on a database of its own; where the kind of database matters, tests have another."""
+    database = Database(str(tmp_path / "atoll.db"), patience=5)
+    database.create()
+    yield coordinator(database, tmp_path)
     database.close()
 
 

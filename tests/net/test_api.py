@@ -24,14 +24,6 @@ from tests.serve.test_clients import listening
 EXAMPLES = int(os.environ.get("ATOLL_EXAMPLES", "8"))
 
 
-@pytest.fixture
-def here(tmp_path):
-    database = Database(str(tmp_path / "atoll.db"), patience=5)
-    database.create()
-    yield coordinator(database, tmp_path)
-    database.close()
-
-
 class Signing:
     """As a worker signs, whatever it is told to send."""
 

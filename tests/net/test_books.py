@@ -1,25 +1,13 @@
 """Books: each call is an entry of the log or an event of the ledger, and asked twice it is one."""
 
-import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from atoll.net import ledger, log
 from atoll.net.books import Books
-from atoll.net.database import Base
 from atoll.net.statements import Signer
 
 BOOKS = Books(Signer(Ed25519PrivateKey.from_private_bytes(bytes([1]) * 32), "ab" * 32))
-
-
-@pytest.fixture
-def session():
-    engine = create_engine("sqlite://")
-    Base.metadata.create_all(engine)
-    with Session(engine) as session:
-        yield session
-    engine.dispose()
 
 
 def earn(session: Session, number: int, amount: int = 10, lineage: str = "expert 1") -> None:

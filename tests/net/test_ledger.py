@@ -62,16 +62,6 @@ project()
 """Lets a projector die at every point, the first and the second time that one passes it; then drains."""
 
 
-@pytest.fixture
-def session():
-    """A database in memory, in a transaction that is never committed."""
-    engine = create_engine("sqlite://")
-    Base.metadata.create_all(engine)
-    with Session(engine) as session:
-        yield session
-    engine.dispose()
-
-
 def post(session: Session, event: str, entries, **more) -> int:
     return ledger.post(session, event, entries, "because", SIGNER, 1.0, **more)
 

@@ -6,17 +6,7 @@ from starlette.testclient import TestClient
 
 from atoll.net import pages
 from atoll.net.api import create_app
-from tests.net.crowds import Machine, coordinator
-
-
-@pytest.fixture
-def here(tmp_path):
-    from atoll.net.database import Database
-
-    database = Database(str(tmp_path / "atoll.db"), patience=5)
-    database.create()
-    yield coordinator(database, tmp_path)
-    database.close()
+from tests.net.crowds import Machine
 
 
 @pytest.fixture

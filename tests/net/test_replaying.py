@@ -4,11 +4,10 @@ import shutil
 
 import pytest
 
-from atoll import config
-from atoll.net import facts, replaying, units, work
+from atoll.net import facts, replaying, work
 from atoll.net.protocol import File
 from atoll.runs import Run, file_digest
-from tests.net.doing import PINNED, Network
+from tests.net.doing import Network
 
 
 class Files:
@@ -28,16 +27,8 @@ class Files:
 
 
 @pytest.fixture
-def segment(tiny, tmp_path, prepared):
+def segment(network):
     """The first segment of an expert, done honestly: network, unit and result."""
-    network = Network(config.load(tiny, PINNED[1:]), tmp_path / "network")
-    run = prepared(*PINNED[1:])
-    for path in sorted((run.path / "partition").rglob("*")):
-        if path.is_file() and not path.name.startswith("."):
-            file = units.described(path, run.path)
-            network.table[file.path] = file
-            network.keep(run.path, [file])
-    network.table["data/done.json"] = network.table["partition/done.json"]
     unit = next(one for one in network.ready() if one.stage == "expert 0")
     network.do(unit)
     folder = network.folder / "machines" / "000" / "run"

@@ -4,31 +4,15 @@ import json
 import signal
 import time
 
-import pytest
 from safetensors.torch import load_file, save_file
 
-from atoll import config
 from atoll.net import units, work
 from atoll.net.protocol import Numerics, Unit
 from atoll.net.verification import asking
 from atoll.net.verification.comparison import Report
 from atoll.runs import Run, file_digest, read_json, stamped, write_json
 from tests import commands
-from tests.net.doing import PINNED, RUN, Network
-
-
-@pytest.fixture
-def network(tiny, tmp_path, prepared):
-    """A run with its clusters, and nothing trained yet."""
-    network = Network(config.load(tiny, PINNED[1:]), tmp_path / "network")
-    run = prepared(*PINNED[1:])
-    for path in sorted((run.path / "partition").rglob("*")):
-        if path.is_file() and not path.name.startswith("."):
-            file = units.described(path, run.path)
-            network.table[file.path] = file
-            network.keep(run.path, [file])
-    network.table["data/done.json"] = network.table["partition/done.json"]  # nobody reads it
-    return network
+from tests.net.doing import RUN
 
 
 def expert(network, k=0, **changes):

@@ -11,15 +11,14 @@ from atoll.models.checkpoint import Adaptation, Blueprint
 from atoll.runs import Run, Stage, write_json
 from atoll.runs.records import ExpertContents
 from atoll.sampling import bases
+from atoll.train import jobs
 from tests.models.test_adapter import blueprint, network, question, stirred
 
 
 def stage(folder: Path, about: Blueprint, tensors: dict[str, torch.Tensor]) -> Stage:
     made: Stage = Stage(folder)
     made.begin({})
-    checkpoint.write_tensors(folder / checkpoint.WEIGHTS, tensors)
-    write_json(folder / checkpoint.CONFIG, about.model_dump(mode="json"))
-    made.finish({}, [checkpoint.WEIGHTS, checkpoint.CONFIG], ExpertContents())
+    jobs.publish(made, about, tensors, {}, ExpertContents)
     return made
 
 

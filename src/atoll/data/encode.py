@@ -4,7 +4,6 @@ import contextlib
 import functools
 import itertools
 import json
-import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,16 +25,15 @@ from atoll.data.parts import (
     dropped_path,
     features_path,
     read_facts,
-    remove_partial,
+    writing,
 )
 from atoll.data.samples import Kind, Sample, Skipped, Source
 from atoll.data.sources import open_source
 from atoll.data.statistics import preview, statistics
 from atoll.data.store import group_rows
 from atoll.data.values import fit_preview, in_pixels
-from atoll.errors import DataError, is_full
+from atoll.errors import DataError
 from atoll.runs import Run, Stage, read_json, replacing, write_json
-from atoll.runs.locks import alone
 from atoll.runs.records import DataContents
 
 Progress = Callable[[str, int, int], None]
@@ -55,13 +53,8 @@ def prepare(run: Run, *, progress: Progress | None = None) -> Stage[DataContents
     stage = run.data
     source = open_source(run.config.data)
     made_from = inputs(run.config, source)
-    if stage.current(made_from):  # several may look at once
-        return stage
-    with alone(stage.path):
-        if not begin(run, source):
-            return stage
-        remove_partial(stage.path)
-        with told_in_one_line(stage):
+    with writing(stage, made_from, functools.partial(begin, run, source)) as left:
+        if left:
             parts = list(write_parts(source, run.config, stage, progress))
             contents, files = _finish(source, run.config, stage, parts)
             stage.finish(made_from, files, contents)
@@ -90,23 +83,6 @@ def _forget_changed(stage: Stage, before: Sequence[str], after: Sequence[str]) -
         if piece >= len(after) or after[piece] != identity:
             for path in stage.path.glob(f"*-{piece:05d}-*"):
                 path.unlink()
-
-
-@contextlib.contextmanager
-def told_in_one_line(stage: Stage) -> Iterator[None]:
-    """Whatever goes wrong, finished parts stay and the next call goes on from them; half a stage does not."""
-    try:
-        yield
-    except DataError:
-        if not any(stage.path.rglob("*.parquet")):
-            shutil.rmtree(stage.path, ignore_errors=True)
-        raise
-    except OSError as error:
-        if is_full(error):
-            raise DataError(
-                f"no space left for {stage.path}; free some and run the same command again"
-            ) from None
-        raise
 
 
 def inputs(config: RunConfig, source: Source) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from atoll.config import PartitionConfig
 from atoll.data import kmeans, sheets
-from atoll.data.encode import Progress, told_in_one_line
+from atoll.data.encode import Progress
 from atoll.data.named import FileRule
-from atoll.data.parts import Parts, remove_partial
+from atoll.data.parts import Parts, writing
 from atoll.data.rules import (
     PER_CENTRE,
     PIXEL_DIMENSIONS,
@@ -32,7 +32,6 @@ from atoll.data.rules import (
 from atoll.data.store import TEXT_COLUMNS, open_parquet, write_cluster_file
 from atoll.errors import DataError
 from atoll.runs import Run, Stage, inputs, read_json, replacing, write_json
-from atoll.runs.locks import alone
 from atoll.runs.records import ClusterContents, PartitionContents, SampleFormat, SamplesContents
 
 UNIT_BYTES, UNIT_ROWS = 256 * 2**20, 65_536
@@ -48,15 +47,10 @@ def partition(run: Run, *, progress: Progress | None = None) -> Stage[PartitionC
     """Assign every sample of `data/` to a cluster, and write each cluster as a folder that stands alone."""
     stage = run.partition
     made_from = inputs.partition_from(run)
-    if stage.current(made_from):  # several may look at once
-        return stage
-    with alone(stage.path):
-        if not stage.begin(made_from):
-            return stage
-        remove_partial(stage.path)
-        with told_in_one_line(stage):
+    with writing(stage, made_from) as left:
+        if left:
             _write(run, made_from, progress or (lambda what, done, total: None))
-        shutil.rmtree(stage.path / UNITS, ignore_errors=True)
+            shutil.rmtree(stage.path / UNITS, ignore_errors=True)
     return stage
 
 

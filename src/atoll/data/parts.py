@@ -3,7 +3,7 @@
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from atoll.data.holdout import is_held_out
 from atoll.data.samples import Sample, Skipped
 from atoll.data.store import fixed_bytes, group_rows, open_parquet
 from atoll.data.text import TextAtRest
-from atoll.errors import CorruptError, DataError
+from atoll.errors import CorruptError, DataError, is_full
 from atoll.runs import Run, Stage, file_digest, repair, replacing
+from atoll.runs.locks import alone
 from atoll.runs.records import DataContents
 from atoll.runs.seen import FeaturesContents
 
@@ -290,6 +291,43 @@ class Parts:
         """All columns of one row group."""
         with open_parquet(self.stage, name) as file:
             return file.read_row_group(number, use_threads=False)
+
+
+@contextlib.contextmanager
+def writing(
+    stage: Stage, made_from: Mapping[str, Any], begin: Callable[[], bool] | None = None
+) -> Iterator[bool]:
+    """Alone at a stage that is written part by part: whether anything of it is left to do.
+
+    Whatever goes wrong, finished parts stay and the next call goes on from them; half a part does not.
+    """
+    if stage.current(made_from):  # several may look at once
+        yield False
+        return
+    with alone(stage.path):
+        if not (begin() if begin else stage.begin(made_from)):
+            yield False
+            return
+        remove_partial(stage.path)
+        with _kept(stage):
+            yield True
+
+
+@contextlib.contextmanager
+def _kept(stage: Stage) -> Iterator[None]:
+    """A stage of which nothing is finished goes with the mistake that stopped it; a full disk is named."""
+    try:
+        yield
+    except DataError:
+        if not any(stage.path.rglob("*.parquet")):
+            shutil.rmtree(stage.path, ignore_errors=True)
+        raise
+    except OSError as error:
+        if is_full(error):
+            raise DataError(
+                f"no space left for {stage.path}; free some and run the same command again"
+            ) from None
+        raise
 
 
 def remove_partial(folder: Path) -> None:

@@ -2,24 +2,18 @@
 
 import numpy as np
 
-from atoll.data.encode import Progress, told_in_one_line
+from atoll.data.encode import Progress
 from atoll.data.partition import HOLDOUT, PART, part_file, plan_units, read_rows, shared, write_rows
-from atoll.data.parts import Parts, remove_partial
+from atoll.data.parts import Parts, writing
 from atoll.runs import Run, Stage, inputs
-from atoll.runs.locks import alone
 from atoll.runs.records import ClusterContents
 
 
 def pool(run: Run, *, progress: Progress | None = None) -> Stage[ClusterContents]:
     """Write all samples of `data/` as one cluster, what is held out apart."""
     stage, made_from = run.pool, inputs.pool_from(run)
-    if stage.current(made_from):  # several may look at once
-        return stage
-    with alone(stage.path):
-        if not stage.begin(made_from):
-            return stage
-        remove_partial(stage.path)
-        with told_in_one_line(stage):
+    with writing(stage, made_from) as left:
+        if left:
             contents = _write(run, stage, progress or (lambda what, done, total: None))
             names = [name for name, _ in (*contents.parts, *contents.holdout)]
             stage.finish(made_from, names, contents)

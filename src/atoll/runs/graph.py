@@ -242,7 +242,7 @@ def samples_from(run: Run, index: int = 0) -> dict[str, Any]:
     networks = [node(run, name).stage.digest for name in edges.of_samples(run.config, 0)]
     members = run.members
     if members != Members():
-        networks.append(digest(members.model_dump(mode="json")))
+        networks.append(digest(members.model_dump(mode="json", exclude_defaults=True)))
     return {"sample": settings_digest(run.config.sample), "networks": digest(networks)}
 
 

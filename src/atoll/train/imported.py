@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from atoll.config import NetworkConfig
 from atoll.data import hub
 from atoll.data.hub import HUB
 from atoll.errors import ConfigError
-from atoll.models import checkpoint, convert, foreign
+from atoll.models import convert, foreign
 from atoll.models.checkpoint import Blueprint
-from atoll.runs import Stage, digest, file_digest, replacing, write_json
+from atoll.runs import Stage, digest, file_digest
 from atoll.runs.records import ImportedContents
+from atoll.train import jobs
 
 
 def bring_in(
@@ -26,19 +28,17 @@ def bring_in(
     files = [origin] if origin.is_file() else sorted(origin.rglob("*.safetensors"))
     made_from = {
         "checkpoint": digest([file_digest(file) for file in files]),
-        "settings": digest(blueprint.model_dump(mode="json")),
+        "settings": digest(blueprint.model_dump(mode="json", exclude_defaults=True)),
     }
     stage = Stage(folder, ImportedContents)
     if not stage.begin(made_from, start_over):
         return stage
-    with replacing(folder / checkpoint.WEIGHTS) as beside:
-        checkpoint.write_tensors(beside, tensors)
-    write_json(folder / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
-    contents = ImportedContents(
+    contents = partial(
+        ImportedContents,
         recipe=recipe_lines(folder, blueprint),
         parameters=sum(value.numel() for value in tensors.values()),
     )
-    stage.finish(made_from, [checkpoint.WEIGHTS, checkpoint.CONFIG], contents)
+    jobs.publish(stage, blueprint, tensors, made_from, contents)
     return stage
 
 
