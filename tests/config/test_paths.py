@@ -77,3 +77,41 @@ def test_names_stay_names(place: Path) -> None:
     assert anchored({"data": {"source": "pictures/*.png"}}, place / "recipes")["data"]["source"].endswith(
         "recipes/pictures/*.png"
     )
+
+
+def test_tables_of_single_clusters_are_read_alike(place: Path) -> None:
+    for name in ("start", "theirs"):
+        (place / "recipes" / name).mkdir()
+    tables = """
+clusters = 2
+[[expert.override]]
+clusters = [0]
+init = "start"
+[[expert.override]]
+clusters = [1]
+adapter = { rank = 2, base = "theirs" }
+"""
+    recipe = place / "recipes" / "mine.toml"
+    recipe.write_text(f"{RECIPE}[partition]{tables}")
+    resolved = config.load(recipe)
+    assert resolved.expert.of_cluster(0).init == str(place / "recipes" / "start")
+    assert resolved.expert.of_cluster(1).begins == str(place / "recipes" / "theirs")
+    typed = config.load(recipe, ["expert.override=[{clusters=[0], init='../recipes/theirs'}]"])
+    assert Path(typed.expert.of_cluster(0).init or "").resolve() == place / "recipes" / "theirs"
+
+
+def test_what_judges_is_beside_the_recipe_too(place: Path) -> None:
+    for name in ("one", "dino", "classifier"):
+        (place / "recipes" / name).mkdir()
+    evaluate = {"monolith": "one", "features": ["classifier", "dino", "owner/model"], "clip": "owner/clip"}
+    expected = {
+        "monolith": str(place / "recipes" / "one"),
+        "features": ["classifier", str(place / "recipes" / "dino"), "owner/model"],
+        "clip": "owner/clip",
+    }
+    assert anchored({"evaluate": evaluate}, place / "recipes") == {"evaluate": expected}
+
+
+@pytest.mark.parametrize("tree", [{"expert": 3}, {"expert": {"override": [3, "a"]}}, {"data": [{}]}, {}])
+def test_what_is_no_recipe_is_left_for_whoever_reads_it(tree: dict[str, Any], place: Path) -> None:
+    assert anchored(tree, place) == tree

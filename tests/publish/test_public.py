@@ -13,6 +13,8 @@ SECRETS = [
     "data.source='s3://secret-bucket/pictures'",
     "data.source='secret/tars/*.tar'",
     "data.source='~/secret/x.npz'",
+    "data.source='hub:/data/secret/pictures'",
+    "data.source='hub:~/secret/pictures'",
     "encode.features='/data/secret/dino'",
     "encode.text='./secret/clip'",
     "encode.autoencoder='../secret/a/vae'",
@@ -61,6 +63,7 @@ def test_models_of_the_hub_keep_their_names():
 @given(st.text(alphabet="ab/.~:s3*", min_size=1, max_size=20))
 def test_a_source_never_shows_a_folder(name):
     assert "/" not in public.source(name) or name.startswith("hub:")
+    assert "/" not in public.source(f"hub:/{name}")
 
 
 def test_a_network_says_how_long_it_was_trained_and_not_from_where():

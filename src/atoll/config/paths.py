@@ -7,14 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from atoll.config.adapter import START
+from atoll.config.sampling import FEATURES
 
 EMBEDDED = ("fashion-5k",)
 """Sets of samples that come with the program."""
-WORDS = {"data.source": EMBEDDED, "expert.adapter.base": (START,), "encode.features": ("pixels", START)}
+WORDS = {
+    "data.source": EMBEDDED,
+    "expert.adapter.base": (START,),
+    "expert.override.adapter.base": (START,),
+    "encode.features": ("pixels", START),
+    "evaluate.features": FEATURES,
+}
 """Values that are no paths, whatever lies beside a recipe."""
 PATHS = ("data.source", "partition.file", "partition.like")
 """Keys that name a file or a folder."""
-NAMES = ("expert.init", "expert.adapter.base", "encode.autoencoder", "encode.features", "encode.text")
+NAMES = (
+    *("expert.init", "expert.adapter.base", "expert.override.init", "expert.override.adapter.base"),
+    *("encode.autoencoder", "encode.features", "encode.text"),
+    *("evaluate.features", "evaluate.monolith", "evaluate.lpips", "evaluate.clip"),
+)
 """Keys that may name one, or something else of that name."""
 
 
@@ -27,15 +38,16 @@ def anchored(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return result
 
 
-def _replaced(tree: Mapping[str, Any], keys: Sequence[str], replace: Callable[[str], str]) -> dict[str, Any]:
-    """A tree in which the value behind these keys, if there is one, is replaced."""
+def _replaced(value: Any, keys: Sequence[str], replace: Callable[[str], str]) -> Any:
+    """What the names behind these keys of a tree become; in a list, of each of its entries."""
+    if isinstance(value, list | tuple):
+        return [_replaced(one, keys, replace) for one in value]
+    if not keys:
+        return replace(value) if isinstance(value, str) else value
     first, *rest = keys
-    value = tree.get(first)
-    if isinstance(value, Mapping) and rest:
-        return {**tree, first: _replaced(value, rest, replace)}
-    if isinstance(value, str) and not rest:
-        return {**tree, first: replace(value)}
-    return dict(tree)
+    if not isinstance(value, Mapping) or first not in value:
+        return value
+    return {**value, first: _replaced(value[first], rest, replace)}
 
 
 def _absolute(value: str, folder: Path, *, certain: bool, words: Sequence[str]) -> str:

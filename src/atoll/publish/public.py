@@ -37,15 +37,20 @@ def config(config: RunConfig) -> RunConfig:
 
 def source(name: str) -> str:
     """Where samples came from: a word or a dataset of the Hub as it is, of anything else the last part."""
-    return name if name.startswith(HUB) else _last(name)
+    return name if _on_hub(name) else _last(name)
 
 
 def model(name: str | None) -> str | None:
     """A model of the Hub as it is; of a folder or an address only the last part."""
-    if name is None or name.startswith(HUB):
+    if name is None or _on_hub(name) or (HUB_NAME.fullmatch(name) and _on_hub(f"{HUB}{name}")):
         return name
-    on_hub = HUB_NAME.fullmatch(name) and not name.startswith((".", "~")) and not Path(name).exists()
-    return name if on_hub else _last(name)
+    return _last(name)
+
+
+def _on_hub(name: str) -> bool:
+    """Whether it is one of the Hub's, and no folder of this machine, which the Hub's libraries read too."""
+    rest = name.removeprefix(HUB)
+    return name.startswith(HUB) and not rest.startswith(("/", ".", "~")) and not Path(rest).exists()
 
 
 def contents(contents: NetworkContents) -> NetworkContents:
