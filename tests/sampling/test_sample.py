@@ -13,6 +13,7 @@ from atoll.errors import AtollError, CorruptError, Interrupted
 from atoll.runs import Run
 from atoll.sampling import opening, sample, writer
 from atoll.sampling.roster import Roster
+from atoll.sampling.sampler import Sampler
 from atoll.train import jobs
 from tests.serving import network, served
 
@@ -225,10 +226,25 @@ def test_a_request_has_a_folder_of_its_own_and_removes_nothing(tmp_path):
         sample.sample(run, out, own=True, num=2)
     beside = sample.sample(run, out, own=False, num=2)
     assert beside["folder"] == str(tmp_path / "pictures-2")
+    (out / "sample-00001.png").unlink()
     again = sample.sample(run, out, own=True)
     assert again["folder"] == str(out), "the very same request makes the very same"
     after = {path.name: path.read_bytes() for path in out.iterdir()}
     assert after == {**before, "sample-00099.png": b"somebody's"}
+
+
+def test_the_very_same_request_is_answered_by_what_is_there(tmp_path, monkeypatch):
+    """So that the run's own samples, asked for again, stay a finished stage whatever happens meanwhile."""
+    run = served(tmp_path / "run")
+    first = sample.sample(run, tmp_path / "o", own=True, provenance=True)
+    (tmp_path / "o" / "done.json").write_text("{}")
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "o").iterdir()}
+    monkeypatch.setattr(Sampler, "stream", None)
+    again = sample.sample(run, tmp_path / "o", own=True, provenance=True)
+    assert again == {**first, "repeated": True}
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "o").iterdir()} == before
+    assert sample.place_sentence(first).startswith("Wrote ")
+    assert sample.place_sentence(again).endswith(f"is here: {first['grid']}")
 
 
 def test_another_network_is_another_request(tmp_path):

@@ -57,7 +57,7 @@ def sample(
         opened = opening.open_address(run_folder)
         written = room.sample(opened, out, own=own, label=label, prompt=prompt, progress=count, **settings)
     sentence = room.strategy_sentence(written) + (f"\n{room.PROTECTED}" if protect else "")
-    tell(as_json, written, f"{sentence}\nWrote {written.get('grid', written['samples'])}")
+    tell(as_json, written, f"{sentence}\n{room.place_sentence(written)}")
 
 
 @app.command()

@@ -44,7 +44,8 @@ def sample(
 
     A lone expert does not know what its values mean, so they are written as they are.
     They are written batch by batch; whoever is interrupted keeps those that are finished. With `own` the
-    request gets a folder of its own: `out` itself, if it was asked for (True), or one beside it (False).
+    request gets a folder of its own: `out` itself, if it was asked for (True), or one beside it (False); and
+    the very same request, all of whose samples are there, is answered by them.
     """
     sampler = opening.model_of(opened, **settings)
     request = sampler.request(label=label, prompt=prompt)
@@ -69,6 +70,10 @@ def _sample_to(
     if own is not None:
         out = own_folder(out, identity, asked=own)
     writer = Writer(out, contents, request, identity)
+    chosen = {"strategy_asked": request.settings.strategy, "networks": len(sampler.ensemble.experts)}
+    before = None if own is None else writer.repeated()
+    if before is not None:
+        return {**before, **chosen, "repeated": True}
     writer.open(sampler.ensemble.shape)
     try:
         for indices, some in sampler.stream(request, progress):
@@ -84,8 +89,13 @@ def _sample_to(
         with contextlib.suppress(AtollError):  # what is finished stays; what was said first counts
             writer.finish()
         raise
-    chosen = {"strategy_asked": request.settings.strategy, "networks": len(sampler.ensemble.experts)}
     return {**writer.finish(), **chosen}
+
+
+def place_sentence(written: Mapping[str, Any]) -> str:
+    """Where a person finds the samples."""
+    place = written.get("grid", written["samples"])
+    return f"{'The same was asked for before, and is here:' if 'repeated' in written else 'Wrote'} {place}"
 
 
 def strategy_sentence(written: Mapping[str, Any]) -> str:
