@@ -11,7 +11,7 @@ def run(*overrides: str) -> config.RunConfig:
 
 
 PICTURES = Facts(shape=(1, 28, 28), rows=5000, classes=10, captions=False)
-SERIES = Facts(shape=(2, 64), rows=500, classes=0, captions=False)
+SERIES = Facts(shape=(2, 64), rows=500, classes=0, captions=False, kind="series")
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,41 @@ SERIES = Facts(shape=(2, 64), rows=500, classes=0, captions=False)
         (["evaluate.strategies=['top-9']"], Facts(), "evaluate.strategies: 'top-9' of 8 experts"),
         (["encode.features=start"], Facts(), "experts begin with nothing: add .start., or use 'pixels'"),
         (["encode.features=start", "partition.like=a"], Facts(), "partition.like has features of its own"),
+        (["partition.method=labels"], SERIES, "partition.method is 'labels', but the samples have no labels"),
+        (["partition.method=labels", "partition.clusters=11"], PICTURES, "10 labels for 11 clusters"),
+        (["encode.features=a/b"], SERIES, "'a/b' sees pictures, not series: use 'pixels'"),
+        (["encode.autoencoder=a/b"], SERIES, "encode.autoencoder is for pictures and video, not series"),
+        (["sample.strategy=top-3", "sample.experts=[0,1]"], Facts(), "'top-3' of 2 experts"),
+        (["sample.protect=true", "sample.strategy=top-1"], Facts(), "protect composes two halves"),
+        (["sample.protect=true", "sample.experts=[0]"], Facts(), "protect composes two halves"),
+        (["sample.strategy=oracle"], Facts(), "sample.strategy: 'oracle' needs the cluster of every sample"),
+        (["evaluate.strategies=['oracle']"], Facts(), "evaluate.strategies: 'oracle' needs the cluster"),
+        (["sample.prompts=['a cat']"], Facts(), "sample.prompts are for condition.kind = 'text'"),
+        (["sample.model=student"], Facts(), r"the recipe trains none: add \[student\]"),
+        (["sample.model=few-step", "student.steps=9"], Facts(), r"trains none: add \[student.few\]"),
+        (
+            ["sample.model=few-step", "student.few.steps=9", "sample.guidance=2.0"],
+            Facts(),
+            "cannot be guided afterwards",
+        ),
+        (["student.init=start"], Facts(), "student.init 'start' needs experts that share a start"),
+        (["student.init=average"], Facts(), "student.init 'average' needs experts that share a start"),
+        (["student.few.init=average"], Facts(), "student.few.init 'average' needs experts that share"),
+        (
+            ["student.init=start", "start.steps=9", "student.width=192", "student.heads=3"],
+            Facts(),
+            "student.init 'start' needs a student with the network of the experts",
+        ),
+        (
+            ["student.init=expert", "student.depth=3"],
+            Facts(),
+            "student.init 'expert' needs a student with the network of the experts",
+        ),
+        (
+            ["student.data=drawn", "condition.kind=text", "encode.text=a/b"],
+            Facts(),
+            "needs prompts: set sample.prompts",
+        ),
         (["sample.experts=[8]"], Facts(), "sample.experts names 8, but this run has experts 0 to 7"),
     ],
 )
@@ -64,6 +99,22 @@ def test_positions_need_a_width_that_has_room_for_the_axes():
     video = Facts(shape=(3, 8, 16, 16))
     with pytest.raises(ConfigError, match="expert.width = 64 must be a multiple of 6"):
         check(run("expert.width=64", "expert.heads=4"), video)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["student.init=start", "start.steps=9"],
+        ["student.init=average", "expert.init=/a/b"],
+        ["student.init=expert", "expert.override=[{clusters=[0], depth=3}]"],
+        ["student.steps=0", "student.init=average", "student.few.init=expert", "student.few.teacher=label"],
+        ["sample.model=few-step", "student.few.steps=9"],
+        ["sample.protect=true"],
+        ["partition.method=labels"],
+    ],
+)
+def test_what_can_work_is_left_alone(overrides):
+    check(run(*overrides), PICTURES)
 
 
 def test_defaults_fit_anything():

@@ -16,12 +16,12 @@ def recipe(source: Path | str, **sections: object) -> RunConfig:
 
 
 def test_the_embedded_set():
-    assert look.look(recipe("fashion-5k")) == Facts((1, 28, 28), 5000, 10, False)
+    assert look.look(recipe("fashion-5k")) == Facts((1, 28, 28), 5000, 10, False, kind="image")
 
 
 def test_series_without_labels(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros((9, 2, 64), np.float32))
-    assert look.look(recipe(tmp_path / "a.npz")) == Facts((2, 64), 9, 0, False)
+    assert look.look(recipe(tmp_path / "a.npz")) == Facts((2, 64), 9, 0, False, kind="series")
 
 
 def test_a_folder_with_captions_and_classes(tmp_path):
@@ -30,7 +30,7 @@ def test_a_folder_with_captions_and_classes(tmp_path):
         Image.new("RGB", (16, 12)).save(tmp_path / "in" / name / "1.png")
         (tmp_path / "in" / name / "1.txt").write_text("a picture")
     facts = look.look(recipe(tmp_path / "in"))
-    assert facts == Facts((3, 12, 16), 2, None, True)
+    assert facts == Facts((3, 12, 16), 2, None, True, kind="image")
 
 
 def test_what_is_not_here_is_not_known(tmp_path, caplog):

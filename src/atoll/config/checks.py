@@ -23,6 +23,8 @@ class Facts:
     captions: bool | None = None
     text: int | None = None
     """Width of the states of texts, if they are at rest already, whoever encoded them."""
+    kind: str | None = None
+    """What raw samples are: image, series, video or latent."""
 
 
 def check(config: RunConfig, facts: Facts) -> None:
@@ -35,11 +37,11 @@ def check(config: RunConfig, facts: Facts) -> None:
 def problems(config: RunConfig, facts: Facts) -> Iterator[str]:
     """Everything that is wrong as far as the facts tell."""
     yield from _condition(config, facts)
-    yield from _features(config)
+    yield from _encoding(config, facts)
+    yield from _clusters(config, facts)
     yield from _strategies(config)
-    clusters = config.partition.clusters
-    if facts.rows is not None and clusters > facts.rows:
-        yield f"partition.clusters = {clusters:,}, but there are {facts.rows:,} samples: ask for fewer"
+    yield from _drawing(config)
+    yield from _student(config)
     shape = facts.shape or config.plan.shape
     if shape is not None:
         yield from _networks(config, shape)
@@ -58,8 +60,24 @@ def _condition(config: RunConfig, facts: Facts) -> Iterator[str]:
         )
 
 
-def _features(config: RunConfig) -> Iterator[str]:
-    if config.encode.features != "start":
+def _clusters(config: RunConfig, facts: Facts) -> Iterator[str]:
+    clusters, labelled = config.partition.clusters, config.partition.method == "labels"
+    if facts.rows is not None and clusters > facts.rows:
+        yield f"partition.clusters = {clusters:,}, but there are {facts.rows:,} samples: ask for fewer"
+    if labelled and facts.classes == 0:
+        yield "partition.method is 'labels', but the samples have no labels: use 'features'"
+    elif labelled and facts.classes is not None and clusters > facts.classes:
+        yield f"partition.method is 'labels', but there are {facts.classes} labels for {clusters} clusters"
+
+
+def _encoding(config: RunConfig, facts: Facts) -> Iterator[str]:
+    encode = config.encode
+    if facts.kind in ("series", "latent"):
+        if encode.features not in ("pixels", "start"):
+            yield f"encode.features '{encode.features}' sees pictures, not {facts.kind}: use 'pixels'"
+        if encode.autoencoder is not None:
+            yield f"encode.autoencoder is for pictures and video, not {facts.kind}: leave it out"
+    if encode.features != "start":
         return
     if config.grouped_by_start and config.start is None and not config.inits():
         yield "encode.features is 'start', but experts begin with nothing: add [start], or use 'pixels'"
@@ -69,16 +87,63 @@ def _features(config: RunConfig) -> Iterator[str]:
 
 def _strategies(config: RunConfig) -> Iterator[str]:
     """Strategies that ask for more experts than there are."""
-    clusters = config.partition.clusters
+    clusters, serving = config.partition.clusters, config.sample.experts
+    most = clusters if serving is None else len(set(serving))
     named = {"sample.strategy": (config.sample.strategy,), "evaluate.strategies": config.evaluate.strategies}
     for key, strategies in named.items():
         for strategy in strategies:
             kind, _, number = strategy.partition("-")
-            if kind == "top" and int(number) > clusters:
-                yield f"{key}: '{strategy}' of {clusters} experts; use 'full', or top-1 to top-{clusters}"
-    for index in config.sample.experts or ():
+            if kind == "top" and int(number) > most:
+                yield f"{key}: '{strategy}' of {most} experts; use 'full', or top-1 to top-{most}"
+            if strategy == "oracle":
+                yield f"{key}: 'oracle' needs the cluster of every sample, which is given from Python alone"
+    for index in serving or ():
         if not 0 <= index < clusters:
             yield f"sample.experts names {index}, but this run has experts 0 to {clusters - 1}"
+    if config.sample.protect and (config.sample.strategy not in ("auto", "full") or most < 2):
+        yield "sample.protect composes two halves of the experts: use strategy 'full', and several of them"
+
+
+def _drawing(config: RunConfig) -> Iterator[str]:
+    """What would be found out by drawing samples, when all is trained."""
+    sample, student = config.sample, config.student
+    if sample.prompts and config.condition.kind != "text":
+        yield f"sample.prompts are for condition.kind = 'text', and it is '{config.condition.kind}'"
+    missing = {
+        "student": student is None or student.steps == 0,
+        "few-step": student is None or student.few is None,
+    }
+    if missing.get(sample.model):
+        section = {"student": "student", "few-step": "student.few"}[sample.model]
+        yield f"sample.model is '{sample.model}', but the recipe trains none: add [{section}]"
+    if sample.model == "few-step" and sample.guidance != 1:
+        yield "a few-step student cannot be guided afterwards: set student.guidance, not sample.guidance"
+
+
+def _student(config: RunConfig) -> Iterator[str]:
+    """What would be found out by a student, when all of its teachers are trained."""
+    student = config.student
+    if student is None:
+        return
+    experts = [config.expert_for(index) for index in range(config.partition.clusters)]
+    starts = {"[start]"} if config.start is not None else {one.begins for one in experts}
+    asked: dict[str, str] = {"student.init": student.init} if student.steps else {}
+    if student.few is not None:
+        asked["student.few.init"] = student.few.init
+    for key, init in asked.items():
+        if init in ("start", "average") and (len(starts) > 1 or None in starts):
+            yield f"{key} '{init}' needs experts that share a start: add [start], or set expert.init"
+        like = {"start": [config.expert], "average": experts, "expert": experts}.get(init, [])
+        equal = [_shape_of(one) == _shape_of(student) for one in like]
+        if equal and not (any(equal) if init == "expert" else all(equal)):
+            yield f"{key} '{init}' needs a student with the network of the experts: leave out its sizes"
+    if student.data == "drawn" and config.condition.kind == "text" and not config.sample.prompts:
+        yield "student.data 'drawn' from experts with captions needs prompts: set sample.prompts"
+
+
+def _shape_of(network: NetworkConfig) -> dict[str, object]:
+    """What decides which weights a network has; how a size is named does not."""
+    return {key: getattr(network, key) for key in NetworkConfig.model_fields if key != "size"}
 
 
 def _networks(config: RunConfig, shape: tuple[int, ...]) -> Iterator[str]:

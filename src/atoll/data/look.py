@@ -54,6 +54,7 @@ def look(config: RunConfig) -> Facts:
     return Facts(
         shape=_resting(config, samples[0].values.shape) if len(shapes) == 1 else None,
         rows=source.rows,
+        kind=source.kind,
         # How many classes there are is known by name or not at all, but none is none.
         classes=len(source.class_names) or (None if labels else 0),
         captions=any(sample.caption is not None for sample in samples),
