@@ -174,6 +174,8 @@ def test_a_class_by_name_and_a_number_of_steps(by_class):
     ("words", "same_as"),
     [
         ({"label": "bag"}, {"class_labels": "bag"}),
+        ({"class_labels": torch.tensor([2, 0])}, {"class_labels": ["bag", "boot"]}),
+        ({"label": np.int64(2)}, {"class_labels": "bag"}),
         ({"steps": 2}, {"num_inference_steps": 2}),
         ({"guidance": 2.0}, {"guidance_scale": 2.0}),
         ({"num": 3}, {"num_images": 3}),

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import getpass
 import json
 import logging
 import os
@@ -24,7 +25,8 @@ def test_a_second_process_is_told_who_is_there(tmp_path: Path) -> None:
         trained,
     ):
         pass
-    assert f"({os.getpid()} on {socket.gethostname()}, since 2" in str(caught.value)
+    who = f"({os.getpid()} of {getpass.getuser()} on {socket.gethostname()}, since 2"
+    assert who in str(caught.value)
     with alone(tmp_path / "data"):
         pass
 
@@ -38,7 +40,7 @@ def test_a_file_system_without_locks_is_no_other_process(
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with caplog.at_level(logging.WARNING), alone(tmp_path / "data"):
-        with pytest.raises(RunError, match=rf"\({os.getpid()} on .*; wait for it, or remove"):  # noqa: SIM117
+        with pytest.raises(RunError, match=rf"\({os.getpid()} of .*; wait for it, or remove"):  # noqa: SIM117
             with alone(tmp_path / "data", "trained"):
                 pass
         with alone(tmp_path / "other"):
@@ -62,8 +64,19 @@ def test_what_a_killed_process_has_left_keeps_nobody_out(
     with alone(tmp_path / "data"):
         assert json.loads(owner.read_text())["pid"] == os.getpid()
     owner.write_text(json.dumps({"pid": ended.pid, "host": "elsewhere", "since": 0}))
-    with pytest.raises(RunError, match="on elsewhere"), alone(tmp_path / "data"):
+    with pytest.raises(RunError, match="of somebody on elsewhere"), alone(tmp_path / "data"):
         pass
+
+
+def test_who_has_no_name_is_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers that are started with a user of their own."""
+
+    def getuser() -> str:
+        raise KeyError("getpwuid(): uid not found: 4711")
+
+    monkeypatch.setattr(getpass, "getuser", getuser)
+    with alone(tmp_path / "data"):
+        assert json.loads((tmp_path / ".data.lock").read_text())["user"] == f"user {os.getuid()}"
 
 
 def test_a_folder_is_abandoned_once_its_last_process_is_gone(tmp_path: Path) -> None:

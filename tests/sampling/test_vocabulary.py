@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -45,6 +46,25 @@ def test_numbers_mean_the_same_however_they_are_given():
     for asked in ("3", 3, -1):
         with pytest.raises(ConfigError, match="there are boot, shirt, bag"):
             Vocabulary(NAMES).labels(asked, "class")
+
+
+@pytest.mark.parametrize(
+    "asked", [[3, 1], (3, 1), torch.tensor([3, 1]), np.array([3, 1]), np.array(["3", "1"]), range(3, 0, -2)]
+)
+def test_several_classes_as_programs_hold_them(asked):
+    assert Vocabulary().labels(asked, "class") == [3, 1]
+    assert Vocabulary(("1", "2", "3")).labels(asked, "class") == [2, 0]
+
+
+@pytest.mark.parametrize("asked", [3, np.int64(3), torch.tensor(3), torch.tensor([3]), np.array(3)])
+def test_one_class_as_programs_hold_it(asked):
+    assert Vocabulary().labels(asked, "class") == [3]
+
+
+@pytest.mark.parametrize("asked", [1.5, [1.5], torch.tensor([0.5]), [None], {"a": 1}.get])
+def test_what_is_no_class_is_told(asked):
+    with pytest.raises(ConfigError, match="a class is a name or a whole number, not"):
+        Vocabulary(NAMES).labels(asked, "class")
 
 
 def test_an_unknown_class_gets_the_nearest_name_or_all():

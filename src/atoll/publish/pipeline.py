@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import diffusers
+import numpy as np
 import torch
 from diffusers import DiffusionPipeline, ImagePipelineOutput, ModelMixin
 from PIL import Image
@@ -176,7 +177,7 @@ class AtollPipeline(DiffusionPipeline):  # type: ignore[misc]
         class_labels, num_inference_steps, guidance_scale, num_images = _in_words_of_diffusers(own, settings)
         subjects = prompt if prompt is not None else class_labels
         if num_images is None and subjects is not None:
-            num_images = 1 if isinstance(subjects, str | int) else len(subjects)
+            num_images = len(np.atleast_1d(subjects))
         if seed is None and generator is not None:
             seed = generator.initial_seed()
         x_0 = self.ensemble.sampler.sample(

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import getpass
 import json
 import logging
 import os
@@ -88,14 +89,24 @@ def _sign(file: IO[str]) -> None:
     """Say who has it, for whoever wants it too."""
     with contextlib.suppress(OSError):
         file.truncate(0)
-        json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": int(time.time())}, file)
+        own = {"pid": os.getpid(), "user": _user(), "host": socket.gethostname(), "since": int(time.time())}
+        json.dump(own, file)
         file.flush()
+
+
+def _user() -> str:
+    """The person whose process this is; a number in containers that know no names."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return f"user {os.getuid()}"
 
 
 def _owner(path: Path) -> dict[str, Any]:
     try:
         owner = json.loads(path.read_text(encoding="utf-8"))
-        return {"pid": int(owner["pid"]), "host": str(owner["host"]), "since": float(owner["since"])}
+        who = {"pid": int(owner["pid"]), "user": str(owner.get("user", "somebody"))}
+        return {**who, "host": str(owner["host"]), "since": float(owner["since"])}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
@@ -123,5 +134,5 @@ def _taken(folder: Path, verb: str, path: Path, advice: str) -> RunError:
     owner, who = _owner(path), ""
     if owner:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(owner["since"]))
-        who = f" ({owner['pid']} on {owner['host']}, since {since})"
+        who = f" ({owner['pid']} of {owner['user']} on {owner['host']}, since {since})"
     return RunError(f"{folder} is being {verb} by another process{who}; {advice}")

@@ -1,8 +1,10 @@
 """What a person asks for, names of classes and prompts, as what networks are told."""
 
 import difflib
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from atoll.errors import ConfigError
 from atoll.models import conditions
@@ -60,7 +62,7 @@ class Vocabulary:
 
     def _label(self, label: str | int) -> int:
         """A class by its name, or by its number where no name is a number: typed or given, it is the same."""
-        text = str(label)
+        text = label if isinstance(label, str) else str(_number(label))
         if text in self.class_names:
             return self.class_names.index(text)
         numbered = any(name.isdecimal() for name in self.class_names)
@@ -79,7 +81,19 @@ class Vocabulary:
 
 
 def _several(labels: Asked) -> Sequence[str | int]:
-    return [labels] if isinstance(labels, str | int) else labels
+    """One class or several, however programs hold them: in a list, an array or a tensor."""
+    if isinstance(labels, str):
+        return [labels]
+    several = isinstance(labels, Iterable) and getattr(labels, "ndim", None) != 0
+    return list(labels) if several else [_number(labels)]  # type: ignore[arg-type]
+
+
+def _number(label: Any) -> int:
+    """A whole number, numpy's and torch's too."""
+    try:
+        return operator.index(label)
+    except TypeError:
+        raise ConfigError(f"a class is a name or a whole number, not {label!r}") from None
 
 
 def _listed(names: Sequence[str], most: int = 12) -> str:
