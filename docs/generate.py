@@ -17,24 +17,42 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "atoll"
 
 
-def tree() -> str:
-    """The modules, each with the first line of its docstring."""
+def rooms() -> str:
+    """The rooms and what lies beside them, each with the first line of its docstring."""
     lines = ["src/atoll/"]
     for path in sorted(SOURCE.iterdir(), key=lambda entry: (entry.is_dir(), entry.name)):
         if path.suffix == ".py" and not path.stem.startswith("__"):
             lines.append(_line(path, path.name, 1))
         elif (path / "__init__.py").is_file():
             lines.append(_line(path / "__init__.py", f"{path.name}/", 1))
-            modules = sorted(module for module in path.glob("*.py") if module.stem != "__init__")
-            lines += [_line(module, module.name, 2) for module in modules]
-            inner = sorted(module.parent for module in path.glob("*/__init__.py"))
-            lines += [_line(folder / "__init__.py", f"{folder.name}/", 2) for folder in inner]
+    return _fenced(lines)
+
+
+def modules() -> str:
+    """A page with every module, room by room."""
+    parts = [
+        "# Every module",
+        "The first line of each, written by `make docs`; [architecture](architecture.md) has the whole.",
+    ]
+    for room in sorted(folder.parent for folder in SOURCE.glob("*/__init__.py")):
+        files = sorted(file for file in room.rglob("*.py") if file.stem != "__init__")
+        lines = [_line(file, file.relative_to(room).as_posix(), 0) for file in files]
+        parts += [f"## {room.name}/", f"{_idea(room / '__init__.py')}.", _fenced(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _fenced(lines: list[str]) -> str:
     return "```\n" + "\n".join(lines) + "\n```"
 
 
 def _line(module: Path, name: str, depth: int) -> str:
-    said = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
-    return f"{'    ' * depth + name:26}{said.splitlines()[0].removesuffix('.')}"
+    return f"{'    ' * depth + name:25} {_idea(module)}"
+
+
+def _idea(module: Path) -> str:
+    """The first line of a docstring, without the full stop."""
+    sentence = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
+    return sentence.splitlines()[0].removesuffix(".")
 
 
 def reference() -> str:
@@ -110,11 +128,16 @@ def schemas() -> dict[Path, str]:
 
 
 def readme() -> str:
-    """README with its tree as the modules are now."""
+    """README with its tree as the rooms are now."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     return re.sub(
-        r"(<!-- tree -->\n).*?(\n<!-- /tree -->)", lambda m: m[1] + tree() + m[2], text, flags=re.DOTALL
+        r"(<!-- tree -->\n).*?(\n<!-- /tree -->)", lambda m: m[1] + rooms() + m[2], text, flags=re.DOTALL
     )
+
+
+def pages() -> dict[str, str]:
+    """The pages of docs/ that are all generated, by name."""
+    return {"reference.md": reference(), "modules.md": modules()}
 
 
 def main() -> None:
@@ -122,7 +145,8 @@ def main() -> None:
     for path, text in schemas().items():
         path.write_text(text, encoding="utf-8")
     (ROOT / "README.md").write_text(readme(), encoding="utf-8")
-    (ROOT / "docs" / "reference.md").write_text(reference(), encoding="utf-8")
+    for name, text in pages().items():
+        (ROOT / "docs" / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """README and docs say what is true."""
 
+import ast
 import json
 import os
 import re
@@ -28,14 +29,29 @@ def commands(text: str, program: str) -> list[list[str]]:
     return [line for line in lines if line[:1] == [program]]
 
 
-def test_the_tree_is_that_of_the_modules():
+def test_the_tree_is_that_of_the_rooms():
     assert generate.readme() == README, "run `make docs`"
 
 
-def test_the_reference_is_that_of_the_config():
-    assert (ROOT / "docs" / "reference.md").read_text(encoding="utf-8") == generate.reference(), (
-        "run `make docs`"
-    )
+@pytest.mark.parametrize(("name", "text"), generate.pages().items(), ids=lambda one: one[:12])
+def test_generated_pages_are_those_of_the_source(name, text):
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, "run `make docs`"
+
+
+def test_every_module_is_on_the_page_of_modules():
+    page = (ROOT / "docs" / "modules.md").read_text(encoding="utf-8")
+    for path in (ROOT / "src" / "atoll").glob("*/**/*.py"):
+        if path.stem != "__init__":
+            assert f"\n{'/'.join(path.parts[path.parts.index('atoll') + 2 :])} " in page, path
+
+
+def test_a_reader_sees_first_what_it_is_what_it_makes_and_how_to_run_it():
+    """The opening of README, in this order, within a screen; all else is behind it."""
+    opening = ("**Atoll trains", "](docs/pictures/", "\nmake demo", "<!-- tree -->")
+    places = [README.index(text) for text in opening]
+    assert places == sorted(places)
+    assert README[: places[-1]].count("\n") < 40
+    assert len(README) < 16_000, "details belong to docs/"
 
 
 @pytest.mark.parametrize(
@@ -74,6 +90,38 @@ def test_every_test_that_a_page_names_is_there(page):
         )
     ]
     assert missing == []
+
+
+def defined() -> set[str]:
+    """All that the source defines, by every dotted name that a page may use: `loop.train`, `Run.begun`."""
+    names: set[str] = set()
+    for path in (ROOT / "src" / "atoll").rglob("*.py"):
+        parts = path.relative_to(ROOT / "src" / "atoll").with_suffix("").parts
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        names |= {".".join(parts[start:]) for start in range(len(parts))}
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            own = [alias.asname or alias.name for alias in getattr(node, "names", [])]
+            own += [getattr(node, "name", "")]
+            names |= {".".join((*parts[start:], name)) for name in own for start in range(len(parts))}
+            if isinstance(node, ast.ClassDef):
+                fields = {getattr(getattr(one, "target", None), "id", "") for one in node.body}
+                inner = fields | {getattr(one, "name", "") for one in node.body}
+                places = (node.name, node.name.lower(), ".".join((*parts, node.name)))
+                names |= {f"{place}.{one}" for one in inner for place in places}
+    return names
+
+
+def test_everything_that_the_architecture_names_is_there():
+    """Its walks are true as long as the functions on the way have these names."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([A-Za-z_]+(?:\.[A-Za-z_]+)+)(?:\([^`]*\))?`", page)
+    others = (".py", ".json", ".md", ".toml", "launch.lease")  # files, and a key of recipes
+    named = [name for name in named if not name.endswith(others)]
+    assert len(named) > 40
+    assert sorted(set(named) - defined()) == []
+    files = re.findall(r"`((?:[\w-]+/)+[\w-]+\.py)`", page)
+    roots = (ROOT, ROOT / "src" / "atoll")
+    assert [name for name in files if not any((root / name).exists() for root in roots)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

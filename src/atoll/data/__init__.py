@@ -1,1 +1,1 @@
-"""From raw samples to clusters."""
+"""From raw samples to clusters: readers that lose nothing silently, features, the partition."""

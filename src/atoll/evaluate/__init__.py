@@ -1,1 +1,1 @@
-"""From samples to numbers."""
+"""From samples to numbers: distances with intervals, copies, diversity, what each part is worth."""

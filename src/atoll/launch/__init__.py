@@ -1,1 +1,1 @@
-"""Where jobs run."""
+"""Where jobs run: the driver that walks the graph, and engines for processes, Ray and Slurm."""

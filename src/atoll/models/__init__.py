@@ -1,1 +1,1 @@
-"""The networks."""
+"""The networks: experts and router, what they cost, adapters, checkpoints of ours and of others."""

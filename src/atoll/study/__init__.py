@@ -1,1 +1,1 @@
-"""Many runs, one table."""
+"""Many runs, one table: every combination of some axes, with the monolith beside each."""
