@@ -145,7 +145,7 @@ def defended(
     stratum: Tensor | None = None,
     factor: float = defence.CLIP,
 ) -> Game:
-    """The game that is paid by: weights by registration, copies refused, answers clipped.
+    """The game that is paid by: copies refused, answers clipped, each part on samples of its own cluster.
 
     `cluster` is that of each held-out sample: a part that was added has no sample of its own, and is measured
     by the others.
@@ -153,17 +153,28 @@ def defended(
     game = attack.game.weighed(defence.registered(posterior, attack.owner))
     pairs = defence.copies(defence.likeness(game))
     refused = {first if first == attack.late else later for first, later in pairs}
-    game = game.weighed(defence.registered(posterior, attack.owner, refused))
-    return defence.clip(game, cluster, stratum, factor)
+    clipped = defence.clip(game, cluster, stratum, factor)
+    return defence.at_home(clipped, cluster, attack.owner, refused)
 
 
-def pay(game: Game, cluster: Tensor | None = None, owner: Tensor | None = None) -> Tensor:
-    """Shares of the pool: linear in what is positive of the values, with `cluster` of those at home."""
-    rows = shapley.shapley(game)
-    if cluster is not None and owner is not None:
-        rows = defence.at_home(rows, cluster, owner)
-    values = rows.mean(0).clamp(min=0)
+def pay(game: Game) -> Tensor:
+    """Shares of the pool: linear in what is positive of the values."""
+    values = shapley.shapley(game).mean(0).clamp(min=0)
     return values / values.sum().clamp(min=1e-300)
+
+
+def best_mixture(game: Game, who: int, cluster: Tensor) -> tuple[float, Tensor]:
+    """The most that a part could be paid for saying Σ_j c_j d_j at home, and these factors.
+
+    Its score is 2 c·b - c·A c with A = E[1_home ⟨d_i, d_j⟩] and b = -E[1_home ⟨d_j, e_b⟩], so b·A⁻¹b at most.
+    Honest parts that know their cluster exactly have it already; who has learnt little may gain by borrowing
+    from others, and predicts its cluster better then.
+    """
+    home = (cluster == who).to(game.along.dtype)
+    pairs = (home[:, None, None] * game.pairs).mean(0)
+    along = -(home[:, None] * game.along).mean(0)
+    factors = torch.linalg.lstsq(pairs, along).solution
+    return float(along @ factors), factors
 
 
 def revenue(shares: Tensor, who: int, experts: int) -> float:

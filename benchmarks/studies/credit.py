@@ -21,8 +21,10 @@ import torch
 from torch import Tensor
 
 from atoll.config import DataConfig, EvaluateConfig
-from atoll.credit import shapley
+from atoll.credit import defence, shapley
+from atoll.credit.estimate import estimate
 from atoll.credit.shapley import Game
+from atoll.credit.target import expected_velocity
 from atoll.data.samples import Sample
 from atoll.data.sources import open_source
 from atoll.data.store import Batch
@@ -34,6 +36,7 @@ from atoll.evaluate.intervals import over_repetitions
 from atoll.evaluate.measure import Judge
 from atoll.evaluate.routing import correlation
 from atoll.evaluate.worth import Played
+from atoll.flow import path
 from atoll.models.checkpoint import read_tensors, write_tensors
 from atoll.models.conditions import Condition
 from atoll.runs import Run, replacing
@@ -45,6 +48,8 @@ from benchmarks.studies import attackers
 SPACES = ("classifier", "pixels")
 REAL = 2000
 """Unseen pictures whose nearest training sample is looked at."""
+AT_NOISE, NOISE = 128, 0.9
+"""Samples of each cluster, and how much noise, for values near the noise."""
 Tensors = dict[str, Tensor]
 
 
@@ -144,10 +149,40 @@ def candidates(played: Mapping[str, Played], sizes: Sequence[int]) -> dict[str, 
         "leave one out, start instead": shapley.leave_one_out(start).mean(0),
         "leave one out, two moments instead": shapley.leave_one_out(plain).mean(0),
         "left out, others renormalised": shapley.left_out(start).mean(0),
+        "at home, base: start": paid_rows(played["start"]).mean(0),
+        "at home, base: two moments": paid_rows(played["gaussian"]).mean(0),
         "distance from two moments near the noise": _isolation(played["gaussian"], sizes),
         "routing share": start.weights.mean(0),
         "number of samples": torch.tensor(sizes).double(),
     }
+
+
+def paid_rows(played: Played) -> Tensor:
+    """What parts are paid for: samples of their own clusters, whose cluster is known."""
+    owner = torch.arange(played.game.weights.shape[1])
+    return shapley.shapley(defence.at_home(played.game, played.cluster, owner))
+
+
+@torch.inference_mode()
+def near_the_noise(run: Run, sampler: Sampler, batch: Batch) -> Tensors:
+    """Values at home at one time at which little but the place of a cluster is known, against both bases.
+
+    λ_k E[‖v_b - v*‖² - ‖v_k - v*‖²] with the mean of v* given x_t and cluster; base and one part are asked.
+    """
+    start = building.lone(run.start, torch.device("cpu")).experts[0]
+    bases = {"start": start, "two moments": ground.gaussian(batch.x_0).velocity}
+    answer = {name: torch.zeros(len(sampler.ensemble.experts)) for name in bases}
+    source = torch.Generator().manual_seed(0)
+    for k, share in enumerate(run.partition.contents.priors):
+        points = batch.x_0[batch.cluster == k]
+        noise = torch.randn(points[:AT_NOISE].shape, generator=source)
+        t = torch.full((len(noise),), NOISE)
+        x_t = path.point(points[:AT_NOISE], noise, t)
+        target = expected_velocity(x_t, t, points, torch.ones(len(x_t), len(points), dtype=torch.bool))
+        own = (sampler.ensemble.experts[k](x_t, t, None) - target).square().mean()
+        for name, base in bases.items():
+            answer[name][k] = share * ((base(x_t, t, None) - target).square().mean() - own)
+    return answer
 
 
 def _isolation(played: Played, sizes: Sequence[int]) -> Tensor:
@@ -254,22 +289,34 @@ def _naive(attack: attackers.Attack, played: Played) -> Tensor:
 
 
 def _guarded(attack: attackers.Attack, played: Played) -> Tensor:
-    game = attackers.defended(attack, played.game.weights, played.cluster, played.plan.stratum)
-    return attackers.pay(game, played.cluster, attack.owner)
+    return attackers.pay(attackers.defended(attack, played.game.weights, played.cluster, played.plan.stratum))
 
 
 def precision(played: Played, experts: int) -> dict[str, float]:
-    """Rows that would bring the median part's standard error to 3 % of its value, and what they cost."""
+    """Rows that would bring the median part's standard error to 3 % of its value, and what they cost.
+
+    At home a row asks the base and one part, of values all parts. Times are stratified.
+    """
     rows = shapley.shapley(played.game)
     relative = rows.std(0) / rows.mean(0).abs()
     needed = float((relative / 0.03).square().median())
+    paid = [_needed_at_home(played, k) for k in range(experts)]
     return {
         "rows to 3 %": needed,
+        "rows to 3 % at home, all parts": sum(paid),
+        "samples of training of which that is 2 %": sum(paid) * 2 / 3 / 0.02,
         "rows to 3 % of the gain": float(
             (shapley.gain(played.game).std() / shapley.gain(played.game).mean() / 0.03) ** 2
         ),
         "samples of training of which this is 2 %": needed * (experts + 1) / 3 / 0.02,
     }
+
+
+def _needed_at_home(played: Played, k: int) -> float:
+    """Rows of its own cluster that one part needs."""
+    home = played.cluster == k
+    one = estimate(paid_rows(played)[home, k], played.plan.stratum[home])
+    return float((one.error / one.mean.abs() / 0.03) ** 2) * int(home.sum())
 
 
 def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
@@ -283,6 +330,8 @@ def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
     priors = torch.tensor(run.partition.contents.priors).double()
     truth = {name: changes(spaces[name], spaces[f"{name} unseen"], priors) for name in SPACES}
     worths = candidates(played, run.partition.contents.sizes)
+    late = kept(run, "near-the-noise", lambda: near_the_noise(run, sampler, batch))
+    worths |= {f"at home at t = {NOISE}, base: {name}": values for name, values in late.items()}
     halves = {name: _reliability(spaces[name], spaces[f"{name} unseen"], priors) for name in SPACES}
     return {
         "run": run.config.name,
@@ -290,6 +339,7 @@ def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
         "distance": {name: whole for name, (whole, _) in truth.items()},
         "lost": {name: lost.tolist() for name, (_, lost) in truth.items()},
         "reliability of the truth": halves,
+        "one truth against the other": correlation(*(truth[name][1].tolist() for name in SPACES)),
         "worth": {name: values.tolist() for name, values in worths.items()},
         "rank correlation": {
             space: {

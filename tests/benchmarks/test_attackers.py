@@ -33,7 +33,7 @@ def played():
 def guarded(attack: attackers.Attack, played: tuple[Game, torch.Tensor]) -> torch.Tensor:
     """What everybody is paid with the defence."""
     game, cluster = played
-    return attackers.pay(attackers.defended(attack, game.weights, cluster), cluster, attack.owner)
+    return attackers.pay(attackers.defended(attack, game.weights, cluster))
 
 
 @pytest.mark.parametrize("name", attackers.ATTACKS)
@@ -51,8 +51,24 @@ def test_no_attack_pays_with_the_defence(played, name):
 
 def test_the_defence_costs_an_honest_part_next_to_nothing(played):
     game, cluster = played
-    plain = attackers.pay(game, cluster, torch.arange(5))
+    plain = attackers.pay(defence.at_home(game, cluster, torch.arange(5)))
     assert torch.allclose(guarded(attackers.honest(game, 0, 1), played), plain, rtol=0.05)
+
+
+def test_who_knows_its_cluster_exactly_gains_by_no_answer_but_its_own(played):
+    """A proper score: every factor, and every mixture with what others say, pays less than honesty."""
+    game, cluster = played
+    owner = torch.arange(5)
+    fair = float(shapley.shapley(defence.at_home(game, cluster, owner)).mean(0)[WHO])
+    for factor in (0.5, 0.9, 1.1, 1.5, 2.0, 3.0):
+        louder = attackers.exaggeration(game, WHO, VICTIM, factor).game
+        paid = shapley.shapley(defence.at_home(louder, cluster, owner)).mean(0)
+        assert float(paid[WHO]) < fair, factor
+        home = cluster == WHO
+        closed = -(2 * factor * game.along[:, WHO] + factor**2 * game.pairs[:, WHO, WHO])
+        assert float(paid[WHO]) == pytest.approx(float(torch.where(home, closed, 0.0).mean()))
+    best, _ = attackers.best_mixture(game, WHO, cluster)
+    assert fair <= best <= 1.03 * fair, "what fits the very samples is a little more"
 
 
 def test_without_it_copying_pays(played):

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 
@@ -106,6 +108,39 @@ def test_nobody_is_looked_at_where_nobody_is_worth_anything():
     assert not bool(defence.alarms(torch.tensor([-1.0, 0.0]), torch.tensor([1.0, 1.0])).any())
 
 
-def test_a_part_is_paid_for_samples_of_its_own_cluster():
-    rows, cluster = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), torch.tensor([1, 0])
-    assert defence.at_home(rows, cluster, torch.tensor([0, 1, 1])).tolist() == [[0, 2, 3], [4, 0, 0]]
+def test_a_part_is_paid_for_what_it_knows_better_than_the_base_of_its_own_cluster():
+    """Against losses computed from velocities, row by row; what others say changes nothing."""
+    d, cluster, owner = apart(), torch.arange(60) % 3, torch.arange(3)
+    paid = shapley.shapley(defence.at_home(game(d), cluster, owner))
+    base, target = torch.zeros(60, 4).double(), torch.ones(60, 4).double()
+    for k in range(3):
+        better = (base - target).square().mean(1) - (base + d[k] - target).square().mean(1)
+        assert torch.allclose(paid[:, k], torch.where(cluster == k, better, 0.0), atol=1e-12)
+    changed = torch.cat([d[:1], apart(2, seed=8) * 9])
+    assert torch.equal(shapley.shapley(defence.at_home(game(changed), cluster, owner))[:, 0], paid[:, 0])
+
+
+def test_parts_of_one_cluster_share_what_it_pays_as_all_coalitions_would_have_it():
+    """Two different parts and a clone of one, in one cluster: Shapley's value by enumeration."""
+    d = torch.cat([apart(2), apart(2)[:1]])
+    paid = shapley.shapley(defence.at_home(game(d), torch.zeros(60, dtype=torch.long), torch.zeros(3).long()))
+    worth = {
+        mask: -((sum((d[i] / 3 for i in mask), torch.zeros(60, 4).double()) - 1).square().mean(1))
+        for size in range(4)
+        for mask in itertools.combinations(range(3), size)
+    }
+    expected = torch.zeros(60, 3).double()
+    for order in itertools.permutations(range(3)):
+        for place, i in enumerate(order):
+            before, after = (tuple(sorted(order[:end])) for end in (place, place + 1))
+            expected[:, i] += (worth[after] - worth[before]) / 6
+    assert torch.allclose(paid, expected, atol=1e-10)
+    assert torch.allclose(paid[:, 0], paid[:, 2])
+
+
+def test_a_refused_part_is_not_paid_and_leaves_its_cluster_to_the_other():
+    d, cluster, owner = apart(), torch.arange(60) % 2, torch.tensor([0, 1, 1])
+    paid = shapley.shapley(defence.at_home(game(d), cluster, owner, [2]))
+    assert float(paid[:, 2].abs().max()) == 0.0
+    alone = shapley.shapley(defence.at_home(game(d[:2]), cluster, owner[:2]))
+    assert torch.allclose(paid[:, :2], alone)

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from atoll.credit import payment
 from atoll.credit.payment import Account
+from atoll.net import ledger
 
 
 def test_an_epoch_by_hand():
@@ -51,3 +52,14 @@ def test_royalties_undo_inflated_displays():
     inflated = payment.royalties(1.0, [0.8, 0.2], [0.5, 0.5], [0.8, 0.2])
     assert honest == inflated == [0.5, 0.5]
     assert payment.royalties(1.0, [1.0, 0.0], [0.0, 0.0], [0.5, 0.5]) == [0.0, 0.0]
+
+
+def test_postings_are_events_that_the_ledger_takes():
+    pay = {f"expert {k}": 0.1234567 * k for k in range(130)}
+    events = payment.postings(pay, "run/0")
+    for event in events:
+        assert ledger.problem([ledger.Entry(*entry) for entry in event]) is None
+    paid = {entry[0]: entry[3] for event in events for entry in event[1:]}
+    assert set(paid) == {name for name, value in pay.items() if value}
+    assert all(0 <= 1000 * pay[name] - amount < 1 for name, amount in paid.items())
+    assert payment.postings({"expert 0": 0.0}, "run/0") == []

@@ -7,10 +7,24 @@ from tests.credit.test_shapley import common, experts_of, noisy
 DATA = analytic.grouped(3, [6, 6, 6], dims=4, spread=0.5)
 
 
+def everything(x_t: torch.Tensor) -> torch.Tensor:
+    """Every point may be behind every row."""
+    return torch.ones(len(x_t), len(DATA.points), dtype=torch.bool)
+
+
 def test_it_is_the_velocity_of_the_points():
     x_t, t, _ = noisy(DATA, 200)
-    found = target.expected_velocity(x_t, t, DATA.points)
+    found = target.expected_velocity(x_t, t, DATA.points, everything(x_t))
     assert torch.allclose(found, DATA.velocity(x_t, t), atol=1e-9)
+
+
+def test_given_its_kind_it_is_the_velocity_of_the_points_of_that_kind():
+    x_t, t, _ = noisy(DATA, 200)
+    kind = torch.arange(200) % 3
+    found = target.expected_velocity(x_t, t, DATA.points, kind[:, None] == DATA.cluster)
+    for k in range(3):
+        expected = DATA.expert(k, x_t, t)[kind == k]
+        assert torch.allclose(found[kind == k], expected, atol=1e-9)
 
 
 def test_values_stay_and_scatter_less():
@@ -20,7 +34,7 @@ def test_values_stay_and_scatter_less():
     base = common(DATA, x_t, t)
     apart, weights = shapley.differences(experts_of(DATA, x_t, t), base), DATA.posterior(x_t, t)
     noisy_rows = shapley.shapley(shapley.Game.of(weights, apart, base, plain))
-    smooth = target.expected_velocity(x_t, t, DATA.points)
+    smooth = target.expected_velocity(x_t, t, DATA.points, everything(x_t))
     rows = shapley.shapley(shapley.Game.of(weights, apart, base, smooth))
     error = (noisy_rows - rows).std(0) / len(rows) ** 0.5
     assert bool(((noisy_rows.mean(0) - rows.mean(0)).abs() < 4 * error).all())

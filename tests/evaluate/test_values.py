@@ -127,7 +127,8 @@ def test_audited_values_are_of_what_is_not_beyond_the_usual(tmp_path, played):
     record = values.record(run_of(tmp_path, clip=0.5), played)
     clipped = defence.clip(played.game, played.cluster, played.plan.stratum, 0.5)
     home = played.cluster[:, None] == torch.arange(3)
-    expected = (shapley.shapley(clipped) * home).mean(0).tolist()
+    better = -(2 * clipped.along + clipped.pairs.diagonal(dim1=1, dim2=2))
+    expected = (better * home).mean(0).tolist()
     assert [part["audited"]["value"] for part in record["parts"]] == pytest.approx(expected)
     assert expected != pytest.approx([part["value"]["value"] for part in record["parts"]])
 

@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+from torch import nn
 
 from atoll.config import NetworkConfig
 from atoll.errors import CorruptError
@@ -61,3 +62,21 @@ def test_half_precision_survives(tmp_path):
     value = torch.randn(3, 4).bfloat16()
     checkpoint.write_tensors(tmp_path / "a.safetensors", {"a": value.t()})
     assert torch.equal(checkpoint.read_tensors(tmp_path / "a.safetensors")["a"], value.t())
+
+
+def test_a_network_without_storage_has_no_initial_weights(monkeypatch):
+    """For `normal_` on the meta device torch imports its compiler, which takes a second."""
+
+    def refuse(*given, **named):
+        raise AssertionError("initial weights of a network that has none")
+
+    blueprints = [
+        checkpoint.Blueprint(role=role, network=NETWORK, shape=(1, 4, 4), clusters=2)
+        for role in ("expert", "router")
+    ]
+    monkeypatch.setattr(nn.init, "normal_", refuse)
+    for blueprint in blueprints:
+        with torch.device("meta"):
+            assert next(blueprint.build().parameters()).is_meta
+        with pytest.raises(AssertionError, match="initial weights"):
+            blueprint.build()

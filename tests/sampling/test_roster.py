@@ -83,3 +83,27 @@ def test_threads_that_ask_at_once_load_an_expert_once():
     for thread in threads:
         thread.join()
     assert experts.loads == 2
+
+
+def test_what_another_roster_holds_is_taken_over_by_its_mark():
+    before = Roster([partial(Named, k) for k in range(3)], marks=["a", "b", "c"])
+    held = [before[0], before[2]]
+    after = Roster([partial(Named, k + 10) for k in range(4)], marks=["c", "b", None, "a"])
+    after.take_over(before)
+    assert [after[0], after[3]] == [held[1], held[0]]
+    assert [after[k].name for k in (1, 2)] == [11, 12]
+    assert after.loads == 4, "two before, two of its own"
+    assert before.holds("a")
+    assert not before.holds("b")
+    small = Roster([partial(Named, k) for k in range(3)], 1, marks=["a", "b", "c"])
+    small.take_over(before)
+    assert small.holds("a")
+    assert not small.holds("c"), "no more than there is room for"
+
+
+def test_who_is_put_in_a_place_has_no_mark():
+    experts = Roster([partial(Named, k) for k in range(2)], marks=["a", "b"])
+    assert experts[0].name == 0
+    experts.replace(0, partial(Named, 7), None, None, Named(7))
+    assert not experts.holds("a")
+    assert not experts.holds(None)

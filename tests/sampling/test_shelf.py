@@ -15,6 +15,7 @@ from atoll.publish import export
 from atoll.runs import Run, Stage, stamped, write_json
 from atoll.runs.records import ExpertContents
 from atoll.sampling import bases, building
+from atoll.sampling.opening import open_run_model
 from atoll.sampling.roster import Roster
 from atoll.train import jobs
 
@@ -190,3 +191,14 @@ def test_a_damaged_base_is_told(adapted):
     (adapted.start.path / checkpoint.WEIGHTS).write_bytes(b"nothing")
     with pytest.raises((CorruptError, RunError), match=r"start|weights"):
         atoll.load(adapted.path).sample(4, strategy="full", steps=1)
+
+
+def test_an_adapter_that_comes_shares_the_base_and_the_router_that_are_here(adapted):
+    """A run that is opened again after a part has come or gone loads nothing that it has."""
+    first = open_run_model(adapted)
+    first.sample(2, strategy="full", steps=1)
+    again = open_run_model(adapted, before=first)
+    assert again.ensemble.shelf is first.ensemble.shelf
+    assert again.ensemble.router is first.ensemble.router
+    assert [again.ensemble.experts[k] for k in range(3)] == [first.ensemble.experts[k] for k in range(3)]
+    assert torch.equal(again.sample(2, steps=1), first.sample(2, steps=1))

@@ -14,6 +14,7 @@ def test_the_description_is_complete(client):
         "/v1/models/{name}",
         "/v1/images/generations",
         "/v1/images/files/{name}",
+        "/v1/parts",
     }
     for path, methods in document["paths"].items():
         for operation in methods.values():

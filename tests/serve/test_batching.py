@@ -1,5 +1,6 @@
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -119,3 +120,27 @@ def test_other_work_is_done_between_two_steps_in_the_same_thread(model):
         return name
 
     assert with_scheduler(model, ask) == "model"
+
+
+def test_a_model_that_takes_the_place_of_another_lets_it_finish(model):
+    """Requests before it are those of the old one, requests after it those of the new one."""
+    other = replace(model, sampler=model.sampler)
+
+    async def ask(scheduler):
+        go = threading.Event()
+        scheduler.run(lambda: go.wait(600))  # the model is busy while all of them arrive
+        old = scheduler.crowds[model.name]
+        first = scheduler.submit(model, model.sampler.request(num=2, seed=1, steps=3))
+        scheduler.exchange(other)
+        second = scheduler.submit(other, other.sampler.request(num=2, seed=2, steps=3))
+        go.set()
+        made = [(await ticket.result()).x_0 for ticket in (first, second)]
+        new = scheduler.crowds[model.name]
+        assert old.model is model
+        assert new.model is other
+        assert not old.busy
+        return made
+
+    for seed, x_0 in enumerate(with_scheduler(model, ask), start=1):
+        expected = model.sampler.sample(num=2, seed=seed, steps=3)
+        torch.testing.assert_close(x_0, expected, atol=1e-5 * float(expected.abs().max()), rtol=0)

@@ -133,6 +133,21 @@ def test_a_common_start_is_paid_from_the_budget(study):
     }
 
 
+def test_adapters_are_of_the_start_that_full_experts_go_on_from(study):
+    more = ["budget.start=[0.5]", "budget.adapter=[0, 2]", "adapter.expert.lr=0.5", "axes.seed=[0]"]
+    found = [cell for cell in cells(study, *more, "budget.samples=[4000]") if not cell.monolith]
+    full = [cell for cell in found if cell.values["adapter"] == 0]
+    small = [cell for cell in found if cell.values["adapter"] == 2]
+    assert full
+    assert {cell.start.training for cell in full} == {cell.start.training for cell in small}
+    for cell in small:
+        adapter = cell.config.expert.adapter
+        assert (adapter.rank, adapter.base) == (2, cell.start.training)
+        assert (cell.config.expert.init, cell.config.expert.lr) == (None, 0.5)
+    assert all(cell.config.expert.adapter is None for cell in full)
+    assert not {cell.training for cell in full} & {cell.training for cell in small}
+
+
 def test_shares_of_a_start_are_an_axis(study):
     found = [cell for cell in cells(study, "budget.start=[0.0, 0.25]", "axes.seed=[0]") if not cell.monolith]
     assert {cell.values["start"] for cell in found} == {0.0, 0.25}
@@ -172,6 +187,7 @@ def test_a_mix_of_objectives_is_an_axis(study):
         (STUDY.replace("evaluate.num", "evaluate.nmu"), "did you mean 'evaluate.num'"),
         (STUDY.replace("[2000, 4000]", "[10]"), "leaves no step"),
         (STUDY.replace("router = 0.1", "start = [1.0]"), "numbers from 0 to below"),
+        (STUDY.replace("router = 0.1", "adapter = [2]"), "needs a start"),
         ("name = ", "not TOML"),
     ],
 )

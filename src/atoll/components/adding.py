@@ -34,7 +34,6 @@ def add(run: Run, folder: Path, signed_by: str | None = None) -> Member:
                 target.verify(name)
             if target.digest != member.digest:
                 raise CorruptError(f"{folder} has changed while it was taken in; add it again")
-            calibrating.own_rows(run)
             grown = members.model_copy(update={"added": (*members.added, member)})
             betas = calibrating.inverse_temperatures(run, grown)
             write_members(run.path, grown.model_copy(update={"betas": betas}))

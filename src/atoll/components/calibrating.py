@@ -25,11 +25,11 @@ BINS = 10
 """Equal parts of the time."""
 MEASURED = 2000
 """Samples of a cluster of which rows are made."""
-JUDGED = 256
+JUDGED = 128
 """Others by which temperatures are found."""
 DRAWS = 64
 """Samples that an expert draws where its cluster is elsewhere."""
-NOISES = 4
+NOISES = 1
 """Times and noises of each sample in each part of the time."""
 
 
@@ -128,9 +128,13 @@ def samples_in(stage: Stage[ComponentContents]) -> Labelled | None:
 
 
 @torch.inference_mode()
-def inverse_temperatures(run: Run, members: Members) -> tuple[float, ...]:
-    """β for each part of the time, of the routing between a run's own parts and those that were added."""
-    learnt = run.router.done and run.config.partition.clusters > 1
+def inverse_temperatures(run: Run, members: Members, learnt: bool | None = None) -> tuple[float, ...]:
+    """β for each part of the time, of the routing between a run's own parts and those that were added.
+
+    `learnt` says whether a router tells the own ones apart; by default, if there is one.
+    """
+    if learnt is None:
+        learnt = run.router.done and run.config.partition.clusters > 1
     module = grown.between(run, members, learnt)
     own = [_second_half(run, number) for number in range(run.config.partition.clusters)]
     added = [samples_in(run.component(member.number)) for member in members.present]

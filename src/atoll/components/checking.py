@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from atoll.components import calibrating
+from atoll.components import calibrating, copies
 from atoll.credit import signature
 from atoll.errors import ConfigError, CorruptError, RunError
 from atoll.models import adapter, checkpoint
@@ -16,7 +15,7 @@ from atoll.models.checkpoint import Blueprint
 from atoll.runs import DONE, Run, Stage, read_json
 from atoll.runs.components import DRAWN, ROWS, SIGNATURE, ComponentContents
 from atoll.runs.records import SamplesContents
-from atoll.sampling import bases, grown
+from atoll.sampling import grown
 
 REQUIRED = {checkpoint.WEIGHTS, checkpoint.CONFIG, ROWS}
 SMALL = 2**20
@@ -25,8 +24,6 @@ LARGEST = 10**11
 """Weights that are built at all."""
 CLAIMED = 100
 """How many times the samples of the whole run a component may say that it has."""
-NEAR = 0.02
-"""Relative distance of weights below which one component is a copy of another."""
 
 
 def check(folder: Path, run: Run, signed_by: str | None = None) -> Stage[ComponentContents]:
@@ -46,6 +43,7 @@ def check(folder: Path, run: Run, signed_by: str | None = None) -> Stage[Compone
     if len(rows.means) != contents.prototypes:
         raise CorruptError(f"{folder / ROWS} holds {len(rows.means)} rows, not {contents.prototypes}")
     calibrating.samples_in(stage)
+    calibrating.own_rows(run)
     _check_copies(stage, run)
     return stage
 
@@ -183,32 +181,10 @@ def _check_weights(stage: Stage[ComponentContents], blueprint: Blueprint) -> Non
 
 def _check_copies(stage: Stage[ComponentContents], run: Run) -> None:
     """Whoever adds the same part twice would have twice its weight."""
-    base = checkpoint.read_tensors(run.start.path / checkpoint.WEIGHTS) if run.start.done else {}
-    new = _whole(stage, run)
     for number in run.members.serving(run.config.partition.clusters):
         part = run.parts[number]
         if part.record.files.get(checkpoint.WEIGHTS) == stage.record.files[checkpoint.WEIGHTS]:
             raise ConfigError(f"{stage.path} is part {number} of this run already; nothing is to be added")
-        if distance(new, _whole(part, run), base) < NEAR:
-            raise ConfigError(f"{stage.path} is nearly a copy of part {number}; drop that one first")
-
-
-def _whole(stage: Stage, run: Run) -> dict[str, Tensor]:
-    """The weights of a part, an adapter's merged into its base's; learnt tokens are compared as they are."""
-    blueprint = checkpoint.read_blueprint(stage.path / checkpoint.CONFIG)
-    if blueprint.adapter is not None and blueprint.adapter.tokens:
-        return adapter.read(stage.path / checkpoint.WEIGHTS, blueprint)
-    return bases.weights(stage, bases.of_run(run))[0]
-
-
-def distance(new: dict[str, Tensor], known: dict[str, Tensor], base: dict[str, Tensor]) -> float:
-    """|new - known| / |known - base|, over all weights; infinite where networks are different."""
-    if {name: tensor.shape for name, tensor in new.items()} != {k: v.shape for k, v in known.items()}:
-        return math.inf
-    apart = sum(float((new[name].double() - known[name].double()).square().sum()) for name in known)
-    zero = torch.zeros(())
-    whole = sum(
-        float((tensor.double() - base.get(name, zero).double()).square().sum())
-        for name, tensor in known.items()
-    )
-    return math.sqrt(apart / whole) if whole else math.inf
+    known = copies.copied(stage, run)
+    if known is not None:
+        raise ConfigError(f"{stage.path} says what part {known} says; drop that one first")

@@ -15,7 +15,7 @@ from atoll.sampling.grown import Rows
 
 LEAST = 16
 """Different samples behind every row."""
-ITERATIONS = 20
+ITERATIONS = 10
 """Of k-means."""
 
 

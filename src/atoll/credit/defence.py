@@ -79,13 +79,18 @@ def registered(
 
 
 def at_home(
-    rows: Float[Tensor, "batch parts"], cluster: Int[Tensor, " batch"], owner: Int[Tensor, " parts"]
-) -> Float[Tensor, "batch parts"]:
-    """Values of samples of the cluster for which a part was registered, and zero for all others.
+    game: Game, cluster: Int[Tensor, " batch"], owner: Int[Tensor, " parts"], refused: Collection[int] = ()
+) -> Game:
+    """The game in which the cluster of every sample is known: all weight is for whom it was registered.
 
-    What a part is paid for: overshooting pays most where others are at home, and is not paid for there.
+    What a part is paid for. Alone in its cluster its value is ‖v_b - v*‖² - ‖v_i - v*‖² there and zero
+    elsewhere, a proper score (Gneiting & Raftery 2007, §4): the mean of what it knows pays best, whatever
+    others say, and nothing that others say changes it. Summed over parts it is the gain of an ensemble that
+    asks one expert for each sample, as ancestral sampling does.
     """
-    return torch.where(cluster[:, None] == owner, rows, 0.0)
+    clusters = 1 + max(int(cluster.max()), int(owner.max()))
+    known = torch.nn.functional.one_hot(cluster, clusters).to(game.weights.dtype)
+    return game.weighed(registered(known, owner, refused))
 
 
 def ratios(

@@ -1,5 +1,6 @@
 """Who is paid what for an epoch: by audited values, smoothed, linear, only what is statistically there."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +12,14 @@ FLAT = 0.3
 """The part of the pool that is paid for being there, since values are uncertain."""
 STRIKES = 3
 """Epochs in a row with harm after which a part is no longer asked."""
+
+
+TREASURY, ESCROW = "treasury", "escrow"
+"""Where a ledger takes credit from, and where it puts what may yet be forfeited."""
+LINES = 64
+"""Entries of one event of a ledger."""
+Posting = tuple[str, str, str, int]
+"""(account, bucket, lineage, milli-credits), as an entry of `atoll.net.ledger`."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,17 @@ def _next(account: Account, value: float, error: float) -> Account:
         return Account(smoothed, 0, account.cap)
     strikes = account.strikes + 1
     return Account(smoothed, strikes, 0.0 if strikes >= STRIKES else account.cap / 2)
+
+
+def postings(pay: Mapping[str, float], lineage: str) -> list[list[Posting]]:
+    """What an epoch pays as events of a ledger: double entries of whole milli-credits, each summing to zero.
+
+    Rounded down, so that nobody is paid what is not in the pool; whoever gets nothing has no entry.
+    """
+    amounts = [(name, math.floor(1000 * value)) for name, value in pay.items()]
+    paid = [(name, ESCROW, lineage, amount) for name, amount in amounts if amount > 0]
+    groups = [paid[start : start + LINES - 1] for start in range(0, len(paid), LINES - 1)]
+    return [[(TREASURY, TREASURY, "", -sum(entry[3] for entry in group)), *group] for group in groups]
 
 
 def royalties(

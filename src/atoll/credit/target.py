@@ -1,13 +1,20 @@
 """What the target of a noisy held-out sample is on the average: less noise in every value for no network."""
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 
 def expected_velocity(
-    x_t: Float[Tensor, "batch *sample"], t: Float[Tensor, " batch"], points: Float[Tensor, "points *sample"]
+    x_t: Float[Tensor, "batch *sample"],
+    t: Float[Tensor, " batch"],
+    points: Float[Tensor, "points *sample"],
+    possible: Bool[Tensor, "batch points"],
 ) -> Float[Tensor, "batch *sample"]:
     """E[noise - x_0 | x_t] where x_0 is one of the points, equally likely: (x_t - E[x_0|x_t])/t (DDM eq. 3).
+
+    `possible` are those of its kind: where values are told by kind, as by cluster, the mean is given x_t and
+    the kind, or else samples of one kind would answer for those of another.
 
     Values are linear in the target, so its mean given x_t may take its place (Rao-Blackwell): the same values
     on the held-out points with less scatter. It helps near the noise, where many points could have been x_0,
@@ -16,7 +23,8 @@ def expected_velocity(
     flat, data = x_t.flatten(1).double(), points.flatten(1).double()
     scale = (1 - t.double())[:, None]
     squares = flat.square().sum(1)[:, None] - 2 * scale * (flat @ data.T) + scale**2 * data.square().sum(1)
-    weight = (-squares / (2 * t.double()[:, None] ** 2)).softmax(1)
+    logits = (-squares / (2 * t.double()[:, None] ** 2)).masked_fill(~possible, -torch.inf)
+    weight = logits.softmax(1)
     return ((flat - weight @ data) / t.double()[:, None]).view(x_t.shape).to(x_t.dtype)
 
 

@@ -29,6 +29,7 @@ def settle(run: Run, record: Mapping[str, Any], key: Path) -> Path:
         "networks": record["networks"],
         "values": {name: {"value": value, "error": error} for name, (value, error) in values.items()},
         "pay": dict(paid.pay),
+        "postings": payment.postings(paid.pay, f"{run.config.name}/{epoch}"),
         "accounts": {name: asdict(account) for name, account in paid.accounts.items()},
     }
     path = epoch_file(folder, epoch)

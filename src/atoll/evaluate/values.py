@@ -79,7 +79,7 @@ def parts(run: Run, played: Played, clipped: Game) -> list[dict[str, Any]]:
     values, owner = measured(played, shapley.shapley(game)), torch.arange(game.weights.shape[1])
     columns = {
         "value": values,
-        "audited": measured(played, defence.at_home(shapley.shapley(clipped), played.cluster, owner)),
+        "audited": measured(played, shapley.shapley(defence.at_home(clipped, played.cluster, owner))),
         "missed": measured(played, shapley.leave_one_out(game)),
         "left_out": measured(played, shapley.left_out(game)),
         "routed": measured(played, game.weights),

@@ -72,8 +72,18 @@ def _asked(
     target = path.velocity(x_0, noise)
     loss = (ground - target).square().flatten(1).mean(1)
     if condition is None:
-        # Any held-out sample may be behind x_t then. Near the data it is certainly this one.
-        expected = expected_velocity(x_t, t, points)
+        # Any held-out sample of its kind may be behind x_t then. Near the data it is certainly this one.
+        kind = _kinds(batch)
+        possible = kind[sample, None] == kind[rows.points]
+        expected = expected_velocity(x_t, t, points, possible.to(device))
         target = torch.where(path.expand(t, x_t) > NOISY, expected, target)
     game = Game.of(ensemble.posterior(x_t, t, condition), differences(velocities, ground), ground, target)
     return Game(game.weights.cpu(), game.along.cpu(), game.pairs.cpu(), loss.cpu())
+
+
+def _kinds(batch: Batch) -> Tensor:
+    """A number for each cluster and class: values are told by either."""
+    if batch.label is None:
+        return batch.cluster_on_cpu
+    label = batch.label.cpu() + 1  # -1 where there is none
+    return batch.cluster_on_cpu * (int(label.max()) + 1) + label

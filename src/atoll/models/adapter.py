@@ -64,7 +64,8 @@ class Tokens(nn.Module):
         super().__init__()
         self.keys = nn.Parameter(like.new_empty(count, width))
         self.values = nn.Parameter(like.new_zeros(count, width))
-        nn.init.normal_(self.keys)
+        if not self.keys.is_meta:
+            nn.init.normal_(self.keys)
 
     def forward(self, q: Float[Tensor, "batch heads tokens channels"]) -> Tensor:
         """What the queries hear: attention to the learnt tokens alone, added to that of the sample."""

@@ -276,7 +276,13 @@ class Trunk(nn.Module):
         return self.shared(F.silu(c)), torch.cat([c, c], dim=1)
 
     def initialise(self) -> None:
-        """DiT's initial weights: Xavier, and zero where a block must start as the identity."""
+        """DiT's initial weights: Xavier, and zero where a block must start as the identity.
+
+        None without storage, as of a network that takes its weights from a file: torch would load its
+        compiler for a `normal_` there, which takes longer than all the rest.
+        """
+        if self.embed.weight.is_meta:
+            return
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)

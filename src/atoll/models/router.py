@@ -29,7 +29,8 @@ class Router(nn.Module):
         self.token = nn.Parameter(torch.empty(1, 1, network.width))
         self.head = nn.Linear(network.width, clusters)
         self.trunk.initialise()
-        nn.init.normal_(self.token, std=0.02)
+        if not self.token.is_meta:
+            nn.init.normal_(self.token, std=0.02)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 

@@ -39,20 +39,31 @@ class Parts:
 
 
 def build(
-    parts: Parts, device: torch.device, resident: int | None = None, arithmetic: Arithmetic = PLAIN
+    parts: Parts,
+    device: torch.device,
+    resident: int | None = None,
+    arithmetic: Arithmetic = PLAIN,
+    before: Ensemble | None = None,
 ) -> Ensemble:
     """An ensemble on a device; experts are loaded when they are first asked, unverified.
 
-    At most `resident` are held at once, by default as many as fit.
+    At most `resident` are held at once, by default as many as fit. What an ensemble `before` it, in the same
+    arithmetic on the same device, has loaded of the same networks is taken over.
     """
     blueprint = checkpoint.read_blueprint(parts.experts[parts.first].path / checkpoint.CONFIG)
     priors = torch.tensor(parts.priors, device=device)
     counts = parts.counts if blueprint.classes else None
     router = parts.router if parts.router is not None and parts.router.done else None
     shelf = Shelf(parts.bases, device, arithmetic)
-    learnt = None if router is None else arithmetic.prepared(_verified(router, device))
+    if before is not None and before.shelf is not None:
+        shelf = before.shelf
+        shelf.stages = list(parts.bases)
+    learnt = None if router is None else shelf.router(router)
+    experts = roster(parts.experts, shelf, resident)
+    if before is not None and isinstance(before.experts, Roster):
+        experts.take_over(before.experts)
     return Ensemble(
-        experts=roster(parts.experts, shelf, resident),
+        experts=experts,
         shelf=shelf,
         priors=priors,
         by_class=None if counts is None else given_class(torch.tensor(counts, device=device), priors),
@@ -99,12 +110,12 @@ def roster(experts: Sequence[Stage], shelf: Shelf, resident: int | None = None) 
     kin = [shelf.kin(stage) for stage in experts]
     shared = [stage.path / checkpoint.WEIGHTS for stage in shelf.stages] if any(kin) else []
     room = resident or memory.fitting(files, shelf.device, shelf.arithmetic.dtype, shared)
-    return Roster([partial(shelf.expert, stage) for stage in experts], room, files, kin)
+    return Roster([partial(shelf.expert, stage) for stage in experts], room, files, kin, map(mark, experts))
 
 
-def _verified(stage: Stage, device: torch.device) -> nn.Module:
-    _require(stage)
-    return checkpoint.load(stage.verify(checkpoint.WEIGHTS), stage.verify(checkpoint.CONFIG), device)[0]
+def mark(stage: Stage) -> str | None:
+    """What tells one expert from another: the digest of its files; None for one that is not there."""
+    return stage.digest if stage.done else None
 
 
 def _require(stage: Stage) -> None:

@@ -19,6 +19,8 @@ from atoll.runs import Run, Stage, read_json, rights
 from atoll.runs.components import Card
 from atoll.runs.records import NetworkContents, PartitionContents, RouterContents
 from atoll.sampling import arithmetic, bases, building, grown, request
+from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.roster import Roster
 from atoll.sampling.sampler import Sampler
 from atoll.sampling.vocabulary import Encode, Vocabulary
 from atoll.storage.cache import download_run, store_address
@@ -56,8 +58,13 @@ def model_of(opened: Opened, device: str | None = None, **settings: Any) -> Samp
     return Sampler(building.lone(opened, where, arithmetic.choose(config, where)), config)
 
 
-def open_run_model(run: Run, device: str | None = None, **settings: Any) -> Sampler:
-    """A finished run as one model: all its experts, or the one that was distilled from them."""
+def open_run_model(
+    run: Run, device: str | None = None, *, before: Sampler | None = None, **settings: Any
+) -> Sampler:
+    """A finished run as one model: all its experts, or the one that was distilled from them.
+
+    With `before`, the same run as it was opened before a part came or went: only what is new is loaded.
+    """
     where = devices.pick(device)
     config = request.settings(run.config.sample, **settings)
     if config.model != "ensemble":
@@ -66,7 +73,8 @@ def open_run_model(run: Run, device: str | None = None, **settings: Any) -> Samp
         student = open_run(student_folder(run, config.model))
         sampler = open_run_model(student, device, **{**settings, "model": "ensemble"})
         return replace(sampler, defaults=sampler.defaults.model_copy(update={"model": config.model}))
-    serving = _serving(run, config)
+    known = None if before is None else before.ensemble
+    serving = _serving(run, config, known)
     stages, shares = run.parts, grown.shares(run)
     parts = building.Parts(
         stages,
@@ -79,7 +87,7 @@ def open_run_model(run: Run, device: str | None = None, **settings: Any) -> Samp
         grown=partial(grown.router, run) if run.members.present else None,
     )
     return Sampler(
-        building.build(parts, where, config.resident, arithmetic.choose(config, where)),
+        building.build(parts, where, config.resident, arithmetic.choose(config, where), known),
         config if len(serving) == len(stages) else config.model_copy(update={"experts": tuple(serving)}),
         vocabulary(run, str(where)),
     )
@@ -152,15 +160,20 @@ def model_name(run: Run, name: str) -> str:
     return str(inside) if inside.is_dir() else name
 
 
-def _serving(run: Run, config: SampleConfig) -> list[int]:
-    """The experts that were asked for and are there, whole; the others stop everything, or are left out."""
+def _serving(run: Run, config: SampleConfig, before: Ensemble | None = None) -> list[int]:
+    """The experts that were asked for and are there, whole; the others stop everything, or are left out.
+
+    Those that are in memory already were looked at when they came there.
+    """
     whole, stages = [], run.parts
+    held = before.experts if before is not None and isinstance(before.experts, Roster) else None
     for index in _wanted(run, config):
         stage = stages[index]
         try:
             if not stage.done:
                 raise RunError(f"{stage.path} is not trained yet; run `atoll run` on its recipe first")
-            stage.verify(checkpoint.WEIGHTS)
+            if held is None or not held.holds(building.mark(stage)):
+                stage.verify(checkpoint.WEIGHTS)
             whole.append(index)
         except RunError as error:
             if config.missing == "fail":

@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -35,8 +35,10 @@ class Roster:
         resident: int | None = None,
         files: Sequence[Path] = (),
         kin: Sequence[Hashable | None] = (),
+        marks: Iterable[Hashable | None] = (),
     ) -> None:
         self._loaders = list(loaders)
+        self._marks = list(marks) or [None] * len(self._loaders)
         self.kin = list(kin)
         """What each has in common with those that can be asked in one pass with it; None for nothing."""
         self._files = list(files)
@@ -70,11 +72,27 @@ class Roster:
             self._held[index] = self._loaders[index]()
             return self._held[index]
 
+    def take_over(self, before: "Roster") -> None:
+        """Hold what another roster holds of the same marks, so that nothing is loaded twice."""
+        with before._lock:
+            held = {before._marks[k]: expert for k, expert in before._held.items() if before._marks[k]}
+        with self._lock:
+            self.loads = before.loads
+            for index, mark in enumerate(self._marks):
+                if mark in held and len(self._held) < self._room:
+                    self._held[index] = held[mark]
+
+    def holds(self, mark: Hashable) -> bool:
+        """Whether an expert with this mark is held."""
+        with self._lock:
+            return mark is not None and any(self._marks[index] == mark for index in self._held)
+
     def replace(
         self, index: int, loader: Loader, file: Path, kin: Hashable | None, expert: nn.Module
     ) -> None:
         """Put another expert in the place of one; who has the old one in hand works on with it."""
         with self._lock:
+            self._marks[index] = None
             self._loaders[index] = loader
             self._held.pop(index, None)
             if len(self._held) < self._room:

@@ -22,6 +22,7 @@ class Shelf:
         """`stages` are the networks that adapters may belong to."""
         self.stages, self.device, self.arithmetic = list(stages), device, arithmetic
         self._bases: dict[str, Base] = {}
+        self._routers: dict[str, nn.Module] = {}
         self._lock = threading.Lock()
 
     def expert(self, stage: Stage) -> nn.Module:
@@ -47,6 +48,15 @@ class Shelf:
                 cast = self.arithmetic.cast(network)
                 self._bases[name] = Base(cast, about.objective, self.arithmetic.compile)
             return self._bases[name]
+
+    def router(self, stage: Stage) -> nn.Module:
+        """A router, checked and loaded when it is first needed."""
+        with self._lock:
+            if stage.digest not in self._routers:
+                weights, config = stage.verify(checkpoint.WEIGHTS), stage.verify(checkpoint.CONFIG)
+                network = checkpoint.load(weights, config, self.device)[0]
+                self._routers = {stage.digest: self.arithmetic.prepared(network)}
+            return self._routers[stage.digest]
 
     def kin(self, stage: Stage) -> Hashable | None:
         """What experts have in common that can be asked in one pass; None for a network of its own."""

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 import atoll
 from atoll.errors import AtollError
-from atoll.serve import api, health, images, metrics, tracing
+from atoll.serve import api, health, images, metrics, parts, tracing
 from atoll.serve.access import Door, problem
 from atoll.serve.again import Again
 from atoll.serve.batching import Scheduler
@@ -20,6 +20,8 @@ from atoll.serve.limits import Limits
 from atoll.serve.models import Model
 from atoll.serve.policies import Policies
 from atoll.serve.service import Refused, Service
+
+ROUTERS = (health.router, metrics.router, api.router, images.router, tracing.router, parts.router)
 
 
 def create_app(
@@ -42,7 +44,7 @@ def create_app(
     policies = policies or Policies()
     kept, again = Kept(limits.kept), Again(limits.kept)
     service = Service(
-        models,
+        dict(models),
         scheduler,
         limits,
         token,
@@ -68,7 +70,7 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service = service
-    for router in (health.router, metrics.router, api.router, images.router, tracing.router, *pages):
+    for router in (*ROUTERS, *pages):
         app.include_router(router)
     answered = metrics.Requests(registry)
     app.add_middleware(

@@ -38,7 +38,9 @@ class Scheduler:
         self.tickets: dict[str, Ticket] = {}
         """Requests that are accepted and not yet answered; only the event loop changes it."""
         self.stopping = False
-        self._arrivals: queue.SimpleQueue[Ticket] = queue.SimpleQueue()
+        self._leaving: list[Crowd] = []
+        """Of models that others have taken the place of: their requests are finished as they began."""
+        self._arrivals: queue.SimpleQueue[Ticket | Model] = queue.SimpleQueue()
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._ended = threading.Event()
@@ -65,6 +67,14 @@ class Scheduler:
         self._arrivals.put(ticket)
         self._wake.set()
         return ticket
+
+    def exchange(self, model: Model) -> None:
+        """Let a model take the place of the one of its name, to be called on the event loop.
+
+        Requests that were accepted before are finished with what they began with.
+        """
+        self._arrivals.put(model)
+        self._wake.set()
 
     def _require_room(self, request: Request) -> None:
         if self.stopping:
@@ -118,18 +128,23 @@ class Scheduler:
         while not self._ended.is_set():
             self._wake.clear()
             self._take_in()
-            moved = [self._step(crowd) for crowd in self.crowds.values()]
+            moved = [self._step(crowd) for crowd in (*self.crowds.values(), *self._leaving)]
+            self._leaving = [crowd for crowd in self._leaving if crowd.busy]
             if not any(moved):
                 self._wake.wait()
         self._take_in()
-        for crowd in self.crowds.values():
+        for crowd in (*self.crowds.values(), *self._leaving):
             crowd.fail("the server is stopping")
 
     def _take_in(self) -> None:
         """Requests and jobs that have come since the last step."""
         while not self._arrivals.empty():
-            ticket = self._arrivals.get()
-            self.crowds[ticket.model.name].add(ticket)
+            arrived = self._arrivals.get()
+            if isinstance(arrived, Ticket):
+                self.crowds[arrived.model.name].add(arrived)
+            else:
+                self._leaving.append(self.crowds[arrived.name])
+                self.crowds[arrived.name] = self.crowds[arrived.name].succeeded(arrived)
         while not self._jobs.empty():
             self._jobs.get()()
 

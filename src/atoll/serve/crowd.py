@@ -55,6 +55,17 @@ class Crowd:
         """Seconds of a row's step, on the average of late."""
         self.observers: list[Observe] = []
 
+    def succeeded(self, model: Model) -> "Crowd":
+        """An empty one for a model that takes this one's place; whoever watches it goes on watching."""
+        crowd = Crowd(model, self.limits)
+        crowd.observers, crowd._pace = self.observers, self._pace
+        return crowd
+
+    @property
+    def busy(self) -> bool:
+        """Whether anybody waits for it."""
+        return bool(self.works or self._waiting)
+
     def add(self, ticket: Ticket) -> None:
         """Let a request wait for its turn."""
         self.line.add(ticket)

@@ -2,10 +2,11 @@
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from atoll.errors import ConfigError
 from atoll.runs import Run
 from atoll.runs.components import Card
 from atoll.runs.records import SampleFormat
@@ -29,6 +30,8 @@ class Model:
     """Whose each part is that may be asked at all."""
     distilled: bool = False
     """Whether it is one network that has all parts in it."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What it was opened with."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -59,11 +62,25 @@ def open_models(address: Path, device: str | None = None, **settings: Any) -> di
     run = opening.open_run(address)
     contents, name = opening.contents_of(run), run.config.name
     sampler = opening.open_run_model(run, device, **settings)
-    absent = sampler.ensemble.absent
-    cards = {number: card for number, card in opening.cards(run).items() if number not in absent}
-    models = {name: Model(name, sampler, contents, run, cards, settings.get("model", ENSEMBLE) != ENSEMBLE)}
+    cards = _cards(run, sampler)
+    distilled = settings.get("model", ENSEMBLE) != ENSEMBLE
+    models = {name: Model(name, sampler, contents, run, cards, distilled, {"device": device, **settings})}
     for kind, stage in (("student", run.student), ("few-step", run.few_step)):
         if stage.done and not {"model", "allow"} & settings.keys():
             sampler = opening.open_run_model(run, device, **{**settings, "model": kind})
             models[f"{name}/{kind}"] = Model(f"{name}/{kind}", sampler, contents, run, cards, True)
     return models
+
+
+def reopened(model: Model) -> Model:
+    """The same with the parts that its run has now; what is in memory stays there."""
+    if model.run is None or model.distilled:
+        raise ConfigError(f"'{model.name}' is one network; parts come and go in an ensemble")
+    sampler = opening.open_run_model(model.run, before=model.sampler, **model.settings)
+    return replace(model, sampler=sampler, cards=_cards(model.run, sampler))
+
+
+def _cards(run: Run, sampler: Sampler) -> dict[int, Card]:
+    """Whose each part is that can be asked."""
+    absent = sampler.ensemble.absent
+    return {number: card for number, card in opening.cards(run).items() if number not in absent}

@@ -199,6 +199,16 @@ class MakersAnswer(BaseModel):
     sentence: str
 
 
+class PartsAnswer(BaseModel):
+    """The parts that a model has now."""
+
+    model: str
+    parts: list[int]
+    """Numbers of those that can be asked."""
+    seconds: float
+    """What it took to load what is new."""
+
+
 class ModelCard(BaseModel):
     """One model, as OpenAI lists them, with what its samples are."""
 

@@ -57,7 +57,7 @@ class OneAtATime:
 class Service:
     """One server's inside; routes find it as `request.app.state.service`."""
 
-    models: Mapping[str, Model]
+    models: dict[str, Model]
     scheduler: Scheduler
     limits: Limits
     token: str | None = None
@@ -68,6 +68,8 @@ class Service:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     tracing: OneAtATime = field(default_factory=OneAtATime)
     """Samples whose makers are asked for are looked into one after the other."""
+    changing: OneAtATime = field(default_factory=OneAtATime)
+    """Parts come and go one after the other."""
     show_data: bool = False
     """Whether those who ask may see training samples, and not their ids alone."""
     policies: Policies = field(default_factory=Policies)
@@ -80,6 +82,11 @@ class Service:
         if name not in self.models:
             raise Refused(404, f"there is no model '{name}'; there are {', '.join(self.models)}")
         return self.models[name]
+
+    def exchange(self, model: Model) -> None:
+        """Let a model take the place of the one of its name, for whoever asks from now on."""
+        self.models[model.name] = model
+        self.scheduler.exchange(model)
 
     async def request(self, model: Model, http: HttpRequest | None = None, **wanted: Any) -> Request:
         """What is asked for, allowed, valid and within the limits; texts are encoded off the event loop."""

@@ -93,7 +93,11 @@ class Workshop:
         if cell.start is None:
             return cell.config
         begun = Run(self.shared / cell.start.training, cell.start.config).expert(0)
-        expert = cell.config.expert.model_copy(update={"init": str(begun.path)})
+        adapter = cell.config.expert.adapter
+        named: dict[str, Any] = {"init": str(begun.path)}
+        if adapter is not None:
+            named = {"adapter": adapter.model_copy(update={"base": str(begun.path)})}
+        expert = cell.config.expert.model_copy(update=named)
         return cell.config.model_copy(update={"expert": expert})
 
     def run(self, cell: Cell) -> Run:

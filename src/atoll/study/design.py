@@ -5,13 +5,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from atoll import plan
 from atoll.config import (
     NAME,
+    AdapterConfig,
     Facts,
     RunConfig,
     Section,
@@ -27,13 +28,14 @@ from atoll.errors import ConfigError
 from atoll.runs import digest, read_json
 
 CLUSTERS, STRATEGY, SEED, BUDGET = "partition.clusters", "sample.strategy", "seed", "budget"
-START, GUIDANCE = "start", "sample.guidance"
+START, ADAPTER, GUIDANCE = "start", "adapter", "sample.guidance"
 FEATURES = "encode.features"
 OF_ENSEMBLES = (
     "partition.",
     "router.",
     STRATEGY,
     START,
+    ADAPTER,
     FEATURES,
     "sample.temperature",
     "expert.override",
@@ -54,6 +56,17 @@ class BudgetConfig(Section):
     start: tuple[float, ...] = Field((0.0,), min_length=1, strict=False)
     """The share for a start that all experts have in common: one network on all data, from which each goes
     on alone. Several are an axis."""
+    adapter: tuple[Annotated[int, Field(ge=0)], ...] = Field((0,), min_length=1, strict=False)
+    """Ranks of adapters on that start, in the place of networks of their own; 0 for those. Several are an
+    axis."""
+
+    @model_validator(mode="after")
+    def _has_a_base(self) -> Self:
+        if any(self.adapter) and not all(self.start):
+            raise ValueError(
+                "budget.adapter needs a start that adapters belong to; give budget.start a share"
+            )
+        return self
 
     @field_validator("start")
     @classmethod
@@ -80,6 +93,8 @@ class StudyConfig(Section):
     """What is different for the monolith besides its one cluster, such as its batch."""
     start: dict[str, Any] = Field(default_factory=dict)
     """What is different for a common start, such as its batch and learning rate."""
+    adapter: dict[str, Any] = Field(default_factory=dict)
+    """What is different for adapters, such as their learning rate."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +201,8 @@ def axes(config: StudyConfig) -> dict[str, list[Any]]:
         if not isinstance(values, list) or not values:
             raise ConfigError(f"study {config.name}: axes.{key} must be a list of values")
     starts = {START: list(config.budget.start)} if any(config.budget.start) else {}
-    return {BUDGET: list(config.budget.samples), **starts, **leaves}
+    adapters = {ADAPTER: list(config.budget.adapter)} if any(config.budget.adapter) else {}
+    return {BUDGET: list(config.budget.samples), **starts, **adapters, **leaves}
 
 
 def points(config: StudyConfig) -> Iterable[dict[str, Any]]:
@@ -216,7 +232,7 @@ def unfold(study: Study, data: Facts) -> list[Cell]:
 
 
 def _ensemble(study: Study, point: Mapping[str, Any], data: Facts) -> Cell:
-    tree = _at(study.base, point)
+    tree = merged(_at(study.base, point), study.config.adapter if point.get(ADAPTER) else {})
     cell = _within_budget(study, tree, point, data, monolith=False)
     return cell if cell.config.partition.clusters > 1 else _monolith(study, point, data)
 
@@ -244,7 +260,7 @@ def _at(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
     """The base with the values of one point in their places; samples are drawn with the run's seed."""
     tree: dict[str, Any] = dict(base)
     for key, value in point.items():
-        if key not in (BUDGET, START):
+        if key not in (BUDGET, START, ADAPTER):
             tree = merged(tree, _nested(key.split("."), value))
     seed = tree.get("seed", 0)
     return merged({"sample": {"seed": seed}}, tree)
@@ -298,8 +314,13 @@ def _within_budget(
         # The same training has the same name, however its batch was said.
         expert |= {"batch": config.expert.batch // clusters, "batch_of": "expert"}
     if start is not None:  # by name: where it lies says nothing of what it is
-        expert["init"] = start.training
+        expert |= _begun_with(start.training, point.get(ADAPTER, 0))
     changes["expert"] = config.expert.model_copy(update=expert)
     config = config.model_copy(update=changes)
     flops = 3 * forward * (spent + clusters * batch * steps)
     return Cell({**point, CLUSTERS: clusters}, config, monolith, flops, start)
+
+
+def _begun_with(base: str, rank: int) -> dict[str, Any]:
+    """Experts that go on from a network, or adapters of it."""
+    return {"adapter": AdapterConfig(rank=rank, base=base)} if rank else {"init": base}

@@ -1,0 +1,153 @@
+"""What the axes of `recipes/studies/components.toml` cannot say: averaged weights, a class that comes later.
+
+    python -m benchmarks.studies.components RECIPE --data SET.npz --leave 8 [--seeds 0 1 2] [--num 2000]
+
+One run is trained on all of SET, one without the class LEAVE, each with its own start; a component is made of
+that class alone and added. All are judged by the same data: all of it. Runs stay in `$ATOLL_RUNS` and are
+not made twice.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from atoll import config
+from atoll.components import adding, making
+from atoll.config import EvaluateConfig, RunConfig
+from atoll.data import encode, partition
+from atoll.evaluate.intervals import over_repetitions
+from atoll.evaluate.measure import Judge, sample_and_judge
+from atoll.models import checkpoint
+from atoll.runs import Run, Stage, graph, runs_folder, write_json
+from atoll.runs.components import ComponentContents
+from atoll.runs.records import ExpertContents
+from atoll.sampling import building
+from atoll.sampling.opening import open_run_model
+from atoll.sampling.sampler import Sampler
+
+STRATEGIES = ("ancestral", "top-1")
+
+
+def subsets(data: Path, leave: int, folder: Path) -> dict[str, Path]:
+    """The set without one class, and that class alone."""
+    arrays = dict(np.load(data))
+    chosen = {"without": arrays["labels"] != leave, "alone": arrays["labels"] == leave}
+    files = {"whole": data}
+    for name, rows in chosen.items():
+        files[name] = folder / f"{data.stem}-{name}-{leave}.npz"
+        if not files[name].is_file():
+            np.savez(files[name], images=arrays["images"][rows])
+    return files
+
+
+def trained(resolved: RunConfig) -> Run:
+    """A run with all of its networks."""
+    path = runs_folder() / resolved.name
+    run = Run.open(path) if (path / "resolved.json").is_file() else Run.create(resolved)
+    encode.prepare(run)
+    partition.partition(run)
+    for node in graph.nodes(run):
+        if node.kind.network:
+            node.make()
+    return run
+
+
+def component(recipe: Path, base: Run, data: Path, overrides: Sequence[str]) -> Stage[ComponentContents]:
+    """The part of the class that was left out, made for this base."""
+    out = runs_folder() / f"{base.config.name}-part"
+    if not out.is_dir():
+        resolved = config.load(recipe, [*overrides, f"name={base.config.name!r}"])
+        run = Run.create(making.private_config(resolved, base, str(data)))
+        making.make(run, base, out)
+    return Stage(out, ComponentContents)
+
+
+def averaged(run: Run, folder: Path) -> Sampler:
+    """One network whose weights are the mean of the experts' weights."""
+    experts = [run.expert(k) for k in range(run.config.partition.clusters)]
+    weights = [checkpoint.read_tensors(one.path / checkpoint.WEIGHTS) for one in experts]
+    mean = {name: torch.stack([each[name] for each in weights]).mean(0) for name in weights[0]}
+    stage: Stage = Stage(folder)
+    stage.begin({})
+    checkpoint.write_tensors(folder / checkpoint.WEIGHTS, mean)
+    blueprint = checkpoint.read_blueprint(experts[0].path / checkpoint.CONFIG)
+    write_json(folder / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
+    stage.finish({}, [checkpoint.WEIGHTS, checkpoint.CONFIG], ExpertContents())
+    return Sampler(building.lone(stage, torch.device("cpu")), run.config.sample)
+
+
+def distance(sampler: Sampler, judge: Judge, num: int, seed: int, **settings: Any) -> float:
+    """The Fréchet distance on the first features."""
+    row, _ = sample_and_judge(sampler, judge, num, {"seed": seed, **settings})
+    return float(next(iter(row["features"].values()))["frechet"]["value"])
+
+
+def study(options: argparse.Namespace, files: dict[str, Path], seed: int) -> dict[str, Any]:
+    """One seed."""
+
+    def resolved(name: str, data: Path) -> RunConfig:
+        named = [f"name='{name}-{seed}'", f"seed={seed}", f"data.source={json.dumps(str(data))}"]
+        return config.load(options.recipe, [*options.set, *named])
+
+    whole = trained(resolved("whole", files["whole"]))
+    less = trained(resolved("less", files["without"]))
+    judge = Judge(whole, EvaluateConfig(features=tuple(options.features)))
+    facts: dict[str, Any] = {"seed": seed}
+    for strategy in STRATEGIES:
+        facts[f"all data, {strategy}"] = distance(
+            open_run_model(whole), judge, options.num, seed, strategy=strategy
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        facts["averaged weights"] = distance(averaged(whole, Path(folder)), judge, options.num, seed)
+    facts["averaged outputs"] = distance(
+        open_run_model(whole), judge, options.num, seed, strategy="full", temperature=1e6
+    )
+    facts["without the class"] = distance(
+        open_run_model(less), judge, options.num, seed, strategy=STRATEGIES[0]
+    )
+    part = component(options.recipe, less, files["alone"], [*options.set, f"seed={seed}"])
+    before = [less.expert(k).digest for k in range(less.config.partition.clusters)]
+    since = time.perf_counter()
+    member = adding.add(less, part.path)
+    facts["seconds to add"] = time.perf_counter() - since
+    for strategy in STRATEGIES:
+        facts[f"class added, {strategy}"] = distance(
+            open_run_model(less), judge, options.num, seed, strategy=strategy
+        )
+    facts["others untouched"] = before == [less.expert(k).digest for k in range(len(before))]
+    since = time.perf_counter()
+    adding.drop(less, member.number)
+    facts["seconds to drop"] = time.perf_counter() - since
+    facts["dropped again"] = distance(open_run_model(less), judge, options.num, seed, strategy=STRATEGIES[0])
+    return facts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("recipe", type=Path)
+    parser.add_argument("--data", type=Path, required=True, help="arrays `images` and `labels` in an .npz")
+    parser.add_argument("--leave", type=int, required=True, help="the class that comes later")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--num", type=int, default=2000, help="samples that each distance stands on")
+    parser.add_argument("--features", nargs="+", default=["classifier"])
+    parser.add_argument("--set", action="append", default=[], help="a key of the recipe")
+    options = parser.parse_args()
+    runs_folder().mkdir(parents=True, exist_ok=True)
+    files = subsets(options.data.resolve(), options.leave, runs_folder().resolve())
+    seeds = [study(options, files, seed) for seed in options.seeds]
+    numbers = [name for name, value in seeds[0].items() if isinstance(value, float)]
+    together = {name: over_repetitions([one[name] for one in seeds]).facts() for name in numbers}
+    print(json.dumps({"study": "components", "together": together, "seeds": seeds}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Routing in closed form against the learnt router, by time and by what samples become.
+
+    python -m benchmarks.studies.routers RUN… --held-out DATA [--most 2000] [--num 1000]
+
+RUN are finished runs of one recipe with different seeds, DATA samples that none of them saw. Prototypes are
+made of the runs' own clusters and calibrated as `atoll add` does it; both routers then judge the same unseen
+samples with the same noises, and draw the same number of samples.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atoll.components import calibrating
+from atoll.config import EvaluateConfig
+from atoll.data.store import Batch
+from atoll.evaluate.intervals import over_repetitions
+from atoll.evaluate.measure import Judge
+from atoll.flow import draws, path
+from atoll.runs import Run
+from atoll.runs.components import Members
+from atoll.sampling import grown, routing
+from atoll.sampling.opening import open_run_model
+from atoll.sampling.sampler import Sampler
+from benchmarks.studies.credit import unseen
+
+Ask = Callable[[Tensor, Tensor], Tensor]
+BINS = 10
+"""Of confidence, for calibration."""
+
+
+def closed_form(run: Run, calibrated: bool = True) -> grown.Grown:
+    """All parts routed by prototypes."""
+    calibrating.own_rows(run)
+    clusters = run.config.partition.clusters
+    module = grown.between(run, Members(), learnt=False)
+    if calibrated:
+        module.calibrated(calibrating.inverse_temperatures(run, Members(), learnt=False))
+    return grown.Grown(module, None, clusters, [])
+
+
+def scores(logits: Tensor, truth: Tensor) -> dict[str, float]:
+    """Accuracy, cross-entropy in nats, and how far confidence is from accuracy on the average (ECE)."""
+    chances = logits.double().log_softmax(1)
+    sure, said = chances.exp().max(1)
+    right = (said == truth).double()
+    place = (sure * BINS).long().clamp(max=BINS - 1)
+    gaps = [
+        float((right[place == one].mean() - sure[place == one].mean()).abs() * (place == one).double().mean())
+        for one in range(BINS)
+        if bool((place == one).any())
+    ]
+    return {
+        "accuracy": float(right.mean()),
+        "cross-entropy": float(-chances.gather(1, truth[:, None]).mean()),
+        "calibration error": sum(gaps),
+    }
+
+
+@torch.inference_mode()
+def by_time(ask: Ask, batch: Batch, parts: int, seed: int) -> list[dict[str, float]]:
+    """The scores in each of equal parts of the time; the same noises whoever is asked."""
+    rows = []
+    for number in range(parts):
+        source = draws.generator(seed, "studies/routers", number)
+        t = (number + torch.rand(len(batch.x_0), generator=source)) / parts
+        x_t = path.point(batch.x_0, torch.randn(batch.x_0.shape, generator=source), t)
+        rows.append(scores(ask(x_t, t).float(), batch.cluster))
+    return rows
+
+
+def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
+    """One seed."""
+    sampler = open_run_model(run, precision="float32")
+    learnt = sampler.ensemble.router
+    assert learnt is not None
+    batch = unseen(run, options.held_out, options.most)
+    routers = {"learnt": learnt, "closed form": closed_form(run), "uncalibrated": closed_form(run, False)}
+    judge = Judge(run, EvaluateConfig(features=tuple(options.features)))
+    return {
+        "run": run.config.name,
+        "by time": {
+            name: by_time(router, batch, calibrating.BINS, run.config.seed)
+            for name, router in routers.items()
+        },
+        "distance, top-1": {
+            name: _distance(sampler, router, judge, options.num) for name, router in routers.items()
+        },
+    }
+
+
+def _distance(sampler: Sampler, router: torch.nn.Module, judge: Judge, num: int) -> float:
+    """The Fréchet distance of samples that this router routes."""
+    ensemble = replace(sampler.ensemble, router=router, band=routing.Band())
+    x_0 = replace(sampler, ensemble=ensemble).sample(num, strategy="top-1", seed=1, batch=250)
+    return float(next(iter(judge.judge(x_0)["features"].values()))["frechet"]["value"])
+
+
+def together(studies: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Means over seeds with intervals."""
+    names = studies[0]["distance, top-1"]
+    return {
+        name: {
+            "distance, top-1": over_repetitions([one["distance, top-1"][name] for one in studies]).facts(),
+            "by time": [
+                {key: sum(one["by time"][name][part][key] for one in studies) / len(studies) for key in row}
+                for part, row in enumerate(studies[0]["by time"][name])
+            ],
+        }
+        for name in names
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--held-out", required=True, help="samples that the runs have not seen")
+    parser.add_argument("--most", type=int, default=2000)
+    parser.add_argument("--num", type=int, default=1000, help="samples that each distance stands on")
+    parser.add_argument("--features", nargs="+", default=["classifier"])
+    options = parser.parse_args()
+    studies = [study(Run.open(path), options) for path in options.runs]
+    print(json.dumps({"study": "routers", "together": together(studies), "seeds": studies}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
