@@ -305,7 +305,16 @@ def test_no_torchvision():
 
 def test_defaults_of_the_mathematics_cite_their_equation():
     """Every public function of `flow` names a paper, an equation or an algorithm, or is plain plumbing."""
-    plumbing = {"expand", "one_hot", "times", "generator", "training_draws", "sample_noise", "sample_uniform"}
+    plumbing = {
+        "expand",
+        "one_hot",
+        "times",
+        "generator",
+        "training_draws",
+        "sample_noise",
+        "sample_uniform",
+        "between",
+    }
     cites = re.compile(r"eq\.|§|alg\.|\(Euler\)|arXiv|Table|prop\.", re.IGNORECASE)
     silent = []
     for path in (SOURCE / "flow").glob("*.py"):

@@ -20,6 +20,7 @@ SERIES = Facts(shape=(2, 64), rows=500, classes=0, captions=False, kind="series"
         (["condition.kind=text"], Facts(), "set encode.text"),
         (["condition.kind=text", "encode.text=a/b"], PICTURES, "the samples have no captions"),
         (["condition.kind=class"], SERIES, "the samples have no labels"),
+        (["partition.within=class"], SERIES, "the samples have no labels: leave it out"),
         (["expert.patch=[5,5]"], PICTURES, r"expert.patch = \[5, 5\] does not divide .*\[4, 4\] would fit"),
         (["router.patch=[3,3]"], PICTURES, r"router.patch = \[3, 3\] does not divide"),
         (["expert.patch=[2,2]"], SERIES, r"is for 2 axes, but samples of 2 x 64 .* have 1 axis: \[1\]"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from atoll.config import PartitionConfig
 from atoll.data.parts import Parts
-from atoll.data.rules import FeatureRule, LabelRule, RandomRule, View, draw, lottery
+from atoll.data.rules import FeatureRule, LabelRule, RandomRule, View, WithinRule, draw, lottery, read_rule
 from atoll.errors import DataError
 
 
@@ -103,3 +103,31 @@ def test_features_give_every_sample_a_cluster_and_every_cluster_a_sample(data: s
     else:
         assert np.bincount(found, minlength=clusters).min() > 0
         assert len(found) == len(features)
+
+
+def test_within_classes_their_means_are_taken_away(parts: Parts, tmp_path) -> None:
+    """Against sums by hand; what is left has the mean zero in every class, and the rule comes back whole."""
+    seen: list[np.ndarray] = []
+
+    def fit(rows):
+        seen.append(rows)
+        return FeatureRule.fit(rows, PartitionConfig(clusters=2, fine=8), 0, None)
+
+    rule = WithinRule.fit(parts, 1000, 0, fit)
+    by_class: dict[str, list[np.ndarray]] = {}
+    for name in parts.names:
+        view = View(parts, name)
+        for label, row, keep in zip(view.labels, view.features, parts.kept(name), strict=True):
+            if keep and label is not None:
+                by_class.setdefault(label, []).append(np.asarray(row, np.float64))
+    assert len(by_class) > 1
+    written = sorted(rule.save(tmp_path))
+    assert "class-means.npy" in written
+    means = np.load(tmp_path / "class-means.npy")
+    by_hand = [np.mean(by_class[label], axis=0) for label in sorted(by_class)]
+    np.testing.assert_allclose(means, by_hand, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(seen[0].mean(axis=0), 0, atol=1e-3 * max(1.0, float(np.abs(means).max())))
+    again = read_rule(tmp_path)
+    for name in parts.names:
+        view = View(parts, name)
+        np.testing.assert_array_equal(rule.assign(view).cluster, again.assign(view).cluster)

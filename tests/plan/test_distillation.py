@@ -70,7 +70,7 @@ def test_teachers_of_a_few_step_student_are_in_memory():
     assert teachers(few={}) == {"student": 4 * expert, "few-step": expert}, "the dense student alone"
     direct = {"teacher": "label", "init": "expert"}
     assert teachers(steps=0, few=direct) == {"few-step": 4 * expert + router}, "trajectories are of all"
-    alone = {**direct, "trajectories": 0}
+    alone = {**direct, "trajectories": 0, "steps": 5}
     assert teachers(steps=0, few=alone) == {"few-step": 4 * expert}
 
 

@@ -100,3 +100,32 @@ def test_rows_that_are_not_guided_are_not_asked_twice():
     mixed = ensemble.mixed(weights, x_t, torch.ones(3), classes, guidance)
     assert sizes == [4]
     assert mixed.velocity[:, 0].tolist() == [1, 5 + 3 * (2 - 5), 3]
+
+
+def test_guidance_against_what_experts_began_with_needs_no_condition():
+    """v_0 + s (v - v_0) with the start's v_0, in rows that are guided; asked row by row it is the same."""
+    expert, start = (awake(DiT(NETWORK, (1, 4, 4))) for _ in range(2))
+    ensemble = Ensemble([expert], torch.ones(1), (1, 4, 4), weak=start)
+    x_t, t, scales = torch.randn(3, 1, 4, 4), torch.rand(3), torch.tensor([1.0, 2.0, 3.0])
+    strong, weak = expert(x_t, t), start(x_t, t)
+    expected = weak + scales.view(-1, 1, 1, 1) * (strong - weak)
+    for guidance in (scales, [float(scale) for scale in scales]):
+        if isinstance(guidance, list):
+            rows = [
+                ensemble.velocity(x_t[i : i + 1], t[i : i + 1], guidance=s) for i, s in enumerate(guidance)
+            ]
+            found = torch.cat(rows)
+        else:
+            found = ensemble.velocity(x_t, t, guidance=guidance)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    plain = Ensemble([expert], torch.ones(1), (1, 4, 4))
+    torch.testing.assert_close(plain.velocity(x_t, t, guidance=3.0), strong, atol=1e-5, rtol=1e-4)
+
+
+def test_a_start_is_told_what_the_experts_are_told():
+    expert, start = (awake(DiT(NETWORK, (1, 4, 4), "class", classes=3)) for _ in range(2))
+    ensemble = Ensemble([expert], torch.ones(1), (1, 4, 4), classes=3, weak=start)
+    x_t, t, classes = torch.randn(2, 1, 4, 4), torch.rand(2), torch.tensor([0, 2])
+    expected = start(x_t, t, classes) + 2 * (expert(x_t, t, classes) - start(x_t, t, classes))
+    found = ensemble.velocity(x_t, t, classes, guidance=2.0)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)

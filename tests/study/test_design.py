@@ -262,3 +262,33 @@ def test_a_batch_of_the_monolith_is_divided_and_named_as_if_it_had_been_said(stu
     trainings = [{cell.training for cell in each if not cell.monolith} for each in (shared, plain)]
     assert trainings[0] == trainings[1]
     assert {cell.config.expert.batch for cell in shared if cell.monolith} == {32}
+
+
+def test_what_is_left_to_the_rule_is_said_by_each_cell_and_is_no_other_training(study):
+    left = cells(study, "budget.start=[0.25]", "encode.features='auto'")
+    assert {cell.config.encode.features for cell in left} == {"pixels"}
+    said = cells(study, "budget.start=[0.25]", "encode.features='pixels'")
+    assert [cell.training for cell in left] == [cell.training for cell in said]
+    start = cells(study, "budget.start=[0.25]", "encode.features='start'")
+    assert {cell.training for cell in start if cell.monolith} == {
+        cell.training for cell in said if cell.monolith
+    }, "a monolith is not grouped by anything"
+
+
+def test_without_a_condition_experts_may_be_guided_against_their_start(study):
+    guided = [
+        "budget.start=[0.25]",
+        "axes.sample.guidance=[1.0, 2.0]",
+        "axes.sample.against=['nothing', 'start']",
+    ]
+    found = cells(study, *guided)
+    monoliths = [cell for cell in found if cell.monolith]
+    assert {cell.config.sample.guidance for cell in monoliths} == {1.0}
+    assert {cell.config.sample.against for cell in monoliths} == {"nothing"}
+    experts = {
+        (cell.config.sample.against, cell.config.sample.guidance) for cell in found if not cell.monolith
+    }
+    assert ("start", 2.0) in experts
+    assert ("nothing", 2.0) not in experts
+    known = {cell.beside for cell in monoliths}
+    assert all(cell.beside in known for cell in found), "each has a monolith to be compared with"

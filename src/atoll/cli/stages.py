@@ -31,7 +31,7 @@ def run(
         known = opened.data.done
         driver.drive(opened, on, screen(as_json), start_over=start_over)
         if not known and not as_json:
-            print("\n".join(_understood(opened)), file=sys.stderr)
+            print("\n".join(_words(opened, "run")), file=sys.stderr)
         samples, page = opened.samples, opened.report.path / opened.report.contents.report
         facts = {"run": str(opened.path), "report": str(page), **samples.contents.at(samples.path)}
         tell(as_json, facts, f"Open {page.resolve().as_uri()}")
@@ -129,7 +129,16 @@ def _make(
     with _opened(recipe, overrides, source=command == "prepare") as opened:
         nodes = graph.of_command(opened, command, index)
         driver.make(opened, nodes, screen(as_json), start_over=start_over)
-        tell_stage(as_json, nodes[-1].stage, _understood(opened) if command == "prepare" else ())
+        tell_stage(as_json, nodes[-1].stage, _words(opened, command))
+
+
+def _words(run: Any, command: str) -> list[str]:
+    """What a command says besides where its result is: how data was understood, and why it is grouped so."""
+    from atoll.config import grouping
+
+    reason = grouping.reason(run.config) if command in ("partition", "run") else None
+    understood = _understood(run) if command in ("prepare", "run") else []
+    return [*understood, *([reason] if reason else [])]
 
 
 def _understood(run: Any) -> list[str]:

@@ -1,10 +1,11 @@
 """What a run is: one frozen, typed tree by section, and how it is read from one TOML file."""
 
+from atoll.config import grouping
 from atoll.config.adapter import AdapterConfig, AdapterSettings
 from atoll.config.checks import Facts, check
 from atoll.config.component import ComponentConfig
 from atoll.config.credit import CreditConfig
-from atoll.config.data import ConditionConfig, DataConfig, EncodeConfig, PartitionConfig
+from atoll.config.data import OWN_FEATURES, ConditionConfig, DataConfig, EncodeConfig, PartitionConfig
 from atoll.config.digest import operational, settings_digest
 from atoll.config.explain import did_you_mean, explain, section_of
 from atoll.config.launch import LaunchConfig, PlanConfig
@@ -23,6 +24,7 @@ __all__ = [
     "FEATURES",
     "NAME",
     "NAMED",
+    "OWN_FEATURES",
     "STRATEGIES",
     "STRATEGY",
     "AdapterConfig",
@@ -56,6 +58,7 @@ __all__ = [
     "check",
     "did_you_mean",
     "explain",
+    "grouping",
     "load",
     "merged",
     "operational",

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from atoll.config import patches
+from atoll.config.data import OWN_FEATURES
 from atoll.config.network import NetworkConfig
 from atoll.config.run import RunConfig
 from atoll.errors import ConfigError
@@ -64,6 +65,8 @@ def _clusters(config: RunConfig, facts: Facts) -> Iterator[str]:
     clusters, labelled = config.partition.clusters, config.partition.method == "labels"
     if facts.rows is not None and clusters > facts.rows:
         yield f"partition.clusters = {clusters:,}, but there are {facts.rows:,} samples: ask for fewer"
+    if config.partition.within == "class" and facts.classes == 0:
+        yield "partition.within is 'class', but the samples have no labels: leave it out"
     if labelled and facts.classes == 0:
         yield "partition.method is 'labels', but the samples have no labels: use 'features'"
     elif labelled and facts.classes is not None and clusters > facts.classes:
@@ -73,7 +76,7 @@ def _clusters(config: RunConfig, facts: Facts) -> Iterator[str]:
 def _encoding(config: RunConfig, facts: Facts) -> Iterator[str]:
     encode = config.encode
     if facts.kind in ("series", "latent"):
-        if encode.features not in ("pixels", "start"):
+        if encode.features not in OWN_FEATURES:
             yield f"encode.features '{encode.features}' sees pictures, not {facts.kind}: use 'pixels'"
         if encode.autoencoder is not None:
             yield f"encode.autoencoder is for pictures and video, not {facts.kind}: leave it out"

@@ -4,8 +4,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from atoll.config.digest import ELSEWHERE, OPERATIONAL
+from atoll.config.digest import ELSEWHERE, OPERATIONAL, Formerly
 from atoll.config.section import Section
+
+OWN_FEATURES = ("auto", "pixels", "start")
+"""What `encode.features` may be without a foreign model."""
 
 
 class DataConfig(Section):
@@ -51,9 +54,10 @@ class EncodeConfig(Section):
 
     autoencoder: str | None = None
     """A diffusers AutoencoderKL or AutoencoderTiny whose latents are trained on; by default pixels stay."""
-    features: str = "pixels"
-    """`pixels`; `start`, what the network that experts begin with sees in a sample, which needs no foreign
-    model; a vision model of transformers (`facebook/dinov2-base`); or EfficientNet-Lite0 by folder."""
+    features: Annotated[str, Formerly("pixels")] = "auto"
+    """What samples are grouped by: `pixels`; `start`, what the network that experts begin with sees in them,
+    which needs no foreign model; a vision model of transformers (`facebook/dinov2-base`); EfficientNet-Lite0
+    by folder. `auto` follows the rule that measurements support, today `pixels`, and says so."""
     text: str | None = None
     """A text encoder of transformers for the captions; by default there is none."""
     text_tokens: int = Field(77, ge=1)
@@ -76,6 +80,9 @@ class PartitionConfig(Section):
     """`features`: alike by two-stage k-means; `random`: the baseline; `labels`; `file`: made elsewhere."""
     fine: int = Field(1024, ge=1)
     """Centres of the fine stage; fewer where there are not 20 samples for each."""
+    within: Literal["all", "class"] = "all"
+    """`class`: group by what the class does not tell, by features without the mean of their class, so that
+    experts that are told the class know something besides."""
     balanced: bool = True
     """Give every cluster about the same number of samples."""
     dimensions: int | None = Field(None, ge=1)

@@ -11,7 +11,8 @@ from pydantic.fields import FieldInfo
 
 DEFAULTS = 1
 """Version of the defaults. It rises when one of them gets another value, since a recipe that leaves its key
-out then asks for something else; a new key leaves it as it is."""
+out then asks for something else; a new key leaves it as it is, and so does a default beside which stands what
+it was (`Formerly`)."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,17 @@ class Mark:
     """What a field is to digests, written beside its type."""
 
     reason: str
+
+
+@dataclass(frozen=True)
+class Formerly:
+    """The default that a field once had, written beside its type: digests go on leaving out this one.
+
+    A finished run of before has the digest that it always had, and a recipe that leaves the key out asks for
+    something else than it did, which shows.
+    """
+
+    default: Any
 
 
 OPERATIONAL = Mark("how work is done on a machine, not what comes of it: it may change between two calls")
@@ -38,9 +50,15 @@ def differing(section: BaseModel) -> dict[str, Any]:
     tree: dict[str, Any] = dict(section.model_extra or {})
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
-        if not is_marked(field) and value != field.get_default(call_default_factory=True):
+        if not is_marked(field) and value != left_out(field):
             tree[name] = differing(value) if isinstance(value, BaseModel) else plain[name]
     return tree
+
+
+def left_out(field: FieldInfo) -> Any:
+    """The value of a field that is no part of digests: its default, or the one that it first had."""
+    former = [each.default for each in field.metadata if isinstance(each, Formerly)]
+    return former[0] if former else field.get_default(call_default_factory=True)
 
 
 def is_marked(field: FieldInfo) -> bool:
@@ -54,9 +72,9 @@ def operational(section: type[BaseModel]) -> frozenset[str]:
 
 
 def defaults(section: type[BaseModel]) -> Mapping[str, Any]:
-    """The default of every key of a section that counts; null where a key must be given."""
+    """What digests leave out of every key of a section that counts; null where a key must be given."""
     return {
-        name: None if field.is_required() else _plain(field.get_default(call_default_factory=True))
+        name: None if field.is_required() else _plain(left_out(field))
         for name, field in section.model_fields.items()
         if not is_marked(field)
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.config.adapter import START
+from atoll.config.data import OWN_FEATURES
 from atoll.config.sampling import FEATURES
 
 EMBEDDED = ("fashion-5k",)
@@ -15,7 +16,7 @@ WORDS = {
     "data.source": EMBEDDED,
     "expert.adapter.base": (START,),
     "expert.override.adapter.base": (START,),
-    "encode.features": ("pixels", START),
+    "encode.features": OWN_FEATURES,
     "evaluate.features": FEATURES,
 }
 """Values that are no paths, whatever lies beside a recipe."""

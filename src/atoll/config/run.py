@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from atoll.config import grouping
 from atoll.config.component import ComponentConfig
 from atoll.config.credit import CreditConfig
 from atoll.config.data import ConditionConfig, DataConfig, EncodeConfig, PartitionConfig
@@ -91,7 +92,7 @@ class RunConfig(Section):
         """Whether samples are grouped by what the network that experts begin with sees in them."""
         asked = self.partition
         alike = (asked.method, asked.like) == ("features", None) and asked.clusters > 1
-        return alike and self.encode.features == "start"
+        return alike and grouping.chosen(self) == "start"
 
     @property
     def pooled(self) -> bool:

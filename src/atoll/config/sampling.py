@@ -41,7 +41,10 @@ class SampleConfig(Section):
     shift: float = Field(1.0, gt=0)
     """Above 1, more of the steps are spent near the noise, as large pictures need."""
     guidance: float = Field(1.0, ge=1)
-    """Classifier-free guidance; 1 is none."""
+    """How far to move away from `against`, as classifier-free guidance does; 1 is none."""
+    against: Literal["nothing", "start"] = "nothing"
+    """What guidance moves away from: the same experts told nothing; or the network that they began with
+    (autoguidance), which needs no condition, and a [start]."""
     guided: tuple[float, float] = Field((0.0, 1.0), strict=False)
     """The interval of t in which guidance acts."""
     seed: int = Field(0, ge=0)

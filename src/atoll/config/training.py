@@ -1,7 +1,8 @@
 """How networks are trained, and what experts and the router are: [expert], [router]."""
 
 import difflib
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
@@ -79,7 +80,8 @@ class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
     steps: int = Field(100_000, ge=0)
     """Optimiser steps; 0 takes `init` as it is."""
     weighting: Literal["uniform", "min-snr", "noise", "velocity", "data"] = "uniform"
-    """How the loss is spread over noise levels: as it comes, min-SNR, or as another prediction's would be."""
+    """How the loss is spread over noise levels: as it comes, min-SNR, or as another prediction's would be.
+    Left out, whatever is predicted learns what a velocity needs, since that is what is asked (`velocity`)."""
     init: Annotated[str | None, ELSEWHERE] = None
     """A folder with an expert to start from: one that was trained, or that `atoll import` made."""
     convert: Literal["none", "exact", "published"] = "none"
@@ -94,6 +96,14 @@ class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
     """`monolith`: `batch` is divided among the clusters, so that K experts cost what one model would."""
     override: Annotated[tuple[OverrideConfig, ...], ELSEWHERE] = Field((), strict=False)
     """Other settings for named clusters, as [[expert.override]] tables."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _weighed_as_used(cls, given: Any) -> Any:
+        """The natural loss of a velocity is weighed as a velocity's already."""
+        if not isinstance(given, Mapping) or "weighting" in given:
+            return given
+        return {**given, "weighting": _usual_weighting(given.get("prediction", "velocity"))}
 
     @model_validator(mode="after")
     def _overrides_make_sense(self) -> Self:
@@ -129,6 +139,8 @@ class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
                 + (f", did you mean '{near[0]}'?" if near else "")
             )
         filled = {*SIZES["XL"], "patch"} if "size" in changes else set()
+        if "prediction" in changes and self.weighting == _usual_weighting(self.prediction):
+            filled = {*filled, "weighting"}  # left to the rule here, and so there
         base = {name: getattr(self, name) for name in allowed - filled}
         try:
             return ExpertConfig.model_validate({**base, **changes})
@@ -148,6 +160,10 @@ class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
             if index in override.clusters:
                 return self._changed(override)
         return self.model_copy(update={"override": ()})
+
+
+def _usual_weighting(prediction: str) -> str:
+    return "uniform" if prediction == "velocity" else "velocity"
 
 
 class StartConfig(TrainConfig):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from atoll.config import DataConfig, EncodeConfig, RunConfig
+from atoll.config import OWN_FEATURES, DataConfig, EncodeConfig, RunConfig
 from atoll.data import features, sheets, summary, text
 from atoll.data.duplicates import repeated_rows
 from atoll.data.identity import identity_of_settings
@@ -308,7 +308,7 @@ def _contents(source: Source, config: RunConfig, parts: Mapping[str, Facts], dup
             "bytes": sum(fact.bytes for fact in facts),
             "parts": [(part, fact.rows) for part, fact in parts.items()],
             "class_names": class_names(source, facts),
-            "features": "pixels" if config.encode.features in features.OWN else config.encode.features,
+            "features": "pixels" if config.encode.features in OWN_FEATURES else config.encode.features,
             "text": None if first.text is None else {"model": config.encode.text, **first.text},
             "autoencoder": config.encode.autoencoder,
             "preview": preview(facts),

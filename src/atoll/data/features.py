@@ -10,14 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll import devices
-from atoll.config import EncodeConfig
+from atoll.config import OWN_FEATURES, EncodeConfig
 from atoll.data import borrowed
 from atoll.data.borrowed import is_folder, loading, require
 from atoll.data.efficientnet import EfficientNetLite0
 from atoll.errors import DataError
 
-OWN = ("pixels", "start")
-"""What needs no foreign model; what a start sees comes later, and pixels stay beside the samples."""
 PIXEL_FEATURES = 1024
 """At most so many values of a sample serve as its features when there is no model to make better ones."""
 
@@ -32,7 +30,7 @@ class Features(Protocol):
 
 def open_features(config: EncodeConfig, kind: str, *, unit: bool = True) -> Features:
     """The features that `encode.features` names; those of models have length one, if not told otherwise."""
-    if config.features in OWN:
+    if config.features in OWN_FEATURES:  # what a start sees comes later: pixels rest beside the samples
         return pixel_features
     if kind not in ("image", "video"):
         raise DataError(f"encode.features '{config.features}' sees pictures, not {kind}; use 'pixels'")

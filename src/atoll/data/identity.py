@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll import config as settings
-from atoll.config import DataConfig, RunConfig, settings_digest
+from atoll.config import OWN_FEATURES, DataConfig, RunConfig, settings_digest
 from atoll.data.hub import HUB
 from atoll.data.listing import PICTURES, File, Listing
 from atoll.data.reading import patiently, state_of
@@ -134,7 +134,7 @@ def identity_of_settings(config: RunConfig) -> dict[str, str]:
     borrowed = {key: getattr(config.encode, key) for key in ("autoencoder", "features", "text")}
     folders = {key: name for key, name in borrowed.items() if name and Path(name).expanduser().is_dir()}
     known = {key: identity_of_files(find_files(name)) for key, name in folders.items()}
-    if config.encode.features == "start":  # which lies elsewhere: at rest there are pixels
+    if config.encode.features in OWN_FEATURES:  # at rest there are pixels, whatever they are grouped by
         known["features"] = "pixels"
     encode = config.encode.model_copy(update=known)
     return {"data": settings_digest(config.data), "encode": settings_digest(encode)}

@@ -25,6 +25,7 @@ from atoll.data.rules import (
     RandomRule,
     Rule,
     View,
+    WithinRule,
     draw,
     load_rule,
     lottery,
@@ -107,9 +108,17 @@ def make_rule(parts: Parts, config: PartitionConfig, seed: int, folder: Path) ->
             counts.update(label for label, keep in zip(labels, counted, strict=True) if keep)
         known = {label: count for label, count in counts.items() if label is not None}
         return LabelRule.fit(known, contents.class_names, config.clusters)
-    ids, features = draw(parts, PER_CENTRE * config.fine, seed)
+    count = PER_CENTRE * config.fine
     if config.method == "random" or config.clusters == 1:
-        return RandomRule.fit(ids, config.clusters, seed)
+        return RandomRule.fit(draw(parts, count, seed)[0], config.clusters, seed)
+    if config.within == "class":
+        return WithinRule.fit(parts, count, seed, lambda rows: _fit(rows, parts, config, seed))
+    return _fit(draw(parts, count, seed)[1], parts, config, seed)
+
+
+def _fit(features: NDArray[Any], parts: Parts, config: PartitionConfig, seed: int) -> FeatureRule:
+    """The rule of these features, with as many principal components as suit them."""
+    contents = parts.contents
     if parts.grouped_by == "start":
         return FeatureRule.fit(features, config, seed, config.dimensions or START_DIMENSIONS)
     if contents.features != "pixels":

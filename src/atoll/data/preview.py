@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from atoll.config import RunConfig
+from atoll.config import OWN_FEATURES, RunConfig
 from atoll.data import sheets, summary
 from atoll.data.parts import Encoded, Facts, check_alike
 from atoll.data.samples import Sample, Skipped, Source
@@ -47,7 +47,7 @@ def preview(config: RunConfig, path: Path) -> DataContents:
             "rows": rows,
             "bytes": 0,
             "parts": (),
-            "features": config.encode.features,
+            "features": "pixels" if config.encode.features in OWN_FEATURES else config.encode.features,
             "class_names": source.class_names or sorted(facts.label_counts),
             "skipped": facts.skipped,
             "understood": about,

@@ -1,7 +1,8 @@
 """How a sample's cluster is decided: by its features, at random, by its label, or as a file says."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,13 +12,14 @@ from numpy.typing import NDArray
 
 from atoll.config import PartitionConfig
 from atoll.data import kmeans
-from atoll.data.kmeans import Assigned, Ints, Rows
+from atoll.data.kmeans import Assigned, Exact, Ints, Rows
 from atoll.data.parts import Parts
 from atoll.errors import CorruptError, DataError
 from atoll.runs import Stage, replacing, write_json
 
 RULE = "rule.json"
 FINE, CENTROIDS, PROJECTION = "fine.npy", "centroids.npy", "projection.npy"
+MEANS = "class-means.npy"
 PER_CENTRE = 256
 """Samples per fine centre that the centres are found from; more make no difference."""
 ITERATIONS = 20
@@ -157,6 +159,61 @@ class FeatureRule:
         return cls(arrays[FINE], np.array(record["coarse"], np.int64), arrays.get(PROJECTION))
 
 
+class WithinRule:
+    """By features of which the mean of a sample's class is taken away: by what the class does not tell."""
+
+    def __init__(self, rule: FeatureRule, means: Mapping[str, Rows]) -> None:
+        self.rule, self._means = rule, means
+
+    @classmethod
+    def fit(
+        cls, parts: Parts, count: int, seed: int, fit: Callable[[NDArray[Any]], FeatureRule]
+    ) -> "WithinRule":
+        """The means of all classes, then `fit` of what they leave of about `count` samples."""
+        sums: dict[str, Exact] = {}
+        sizes: Counter[str] = Counter()
+        for name in parts.names:
+            view, keep = View(parts, name), parts.kept(name)
+            labels = np.array([label or "" for label in view.labels])
+            for label in np.unique(labels[keep & (labels != "")]):
+                rows = np.asarray(view.features[keep & (labels == label)], np.float64)
+                sums[label] = sums.get(label, np.zeros(rows.shape[1])) + rows.sum(axis=0)
+                sizes[label] += len(rows)
+        if not sums:
+            raise DataError("partition.within = 'class' but the samples have no labels; leave it out")
+        means = {label: (sums[label] / sizes[label]).astype(np.float32) for label in sorted(sums)}
+        _, features = draw(parts, count, seed, lambda name: _centred(View(parts, name), means))
+        return cls(fit(features), means)
+
+    def assign(self, view: View) -> Assigned:
+        """The cluster of every row; a sample without a label is compared as it is."""
+        return self.rule.assign_features(_centred(view, self._means))
+
+    def save(self, folder: Path) -> list[str]:
+        """Write the rule down, and name the files."""
+        files = self.rule.save(folder)
+        with replacing(folder / MEANS) as beside, beside.open("wb") as file:
+            np.save(file, np.stack(list(self._means.values())), allow_pickle=False)
+        record = {"method": "within", "coarse": self.rule.coarse.tolist(), "classes": list(self._means)}
+        write_json(folder / RULE, record)
+        return [*files, MEANS]
+
+    @classmethod
+    def load(cls, folder: Path, record: Mapping[str, Any]) -> "WithinRule":
+        """Read the rule that `save` wrote."""
+        means = np.load(folder / MEANS, allow_pickle=False)
+        return cls(FeatureRule.load(folder, record), dict(zip(record["classes"], means, strict=True)))
+
+
+def _centred(view: View, means: Mapping[str, Rows]) -> Rows:
+    """Features without the mean of their class."""
+    features = np.array(view.features, np.float32)
+    labels = np.array([label or "" for label in view.labels])
+    for label, mean in means.items():
+        features[labels == label] -= mean
+    return features
+
+
 class RandomRule:
     """The baseline: clusters of equal size that know nothing of the samples."""
 
@@ -242,7 +299,7 @@ class LabelRule:
 def load_rule(stage: Stage) -> Rule:
     """The rule of a finished partition, which can be applied to new samples."""
     for name in stage.record.files:
-        if name in (RULE, FINE, PROJECTION):
+        if name in (RULE, FINE, PROJECTION, MEANS):
             stage.verify(name)
     return read_rule(stage.path)
 
@@ -250,7 +307,12 @@ def load_rule(stage: Stage) -> Rule:
 def read_rule(folder: Path) -> Rule:
     """A rule as it was written down."""
     record = json.loads((folder / RULE).read_text(encoding="utf-8"))
-    kinds: dict[str, Any] = {"features": FeatureRule, "random": RandomRule, "labels": LabelRule}
+    kinds: dict[str, Any] = {
+        "features": FeatureRule,
+        "within": WithinRule,
+        "random": RandomRule,
+        "labels": LabelRule,
+    }
     if record.get("method") not in kinds:
         raise DataError(
             f"{folder} was made by '{record.get('method')}', which says nothing about new samples"
@@ -276,8 +338,14 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return x ^ (x >> np.uint64(31))
 
 
-def draw(parts: Parts, count: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[Any]]:
-    """Ids and features of about `count` samples, in a random order that does not depend on the parts."""
+def draw(
+    parts: Parts, count: int, seed: int, features_of: Callable[[str], NDArray[Any]] | None = None
+) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+    """Ids and features of about `count` samples, in a random order that does not depend on the parts.
+
+    Features are those beside the samples, or those that `features_of` gives of a part.
+    """
+    features_of = features_of or parts.features
     lowest = np.zeros(0, np.uint64)
     for name in parts.names:
         tickets = lottery(parts.ids(name)[parts.kept(name)], seed)
@@ -294,10 +362,10 @@ def draw(parts: Parts, count: int, seed: int) -> tuple[NDArray[np.uint8], NDArra
     words = np.ascontiguousarray(drawn).view(">u8").reshape(len(drawn), 4)
     order = np.lexsort((*words.T[::-1], lottery(drawn, seed)))
     place = np.argsort(order)
-    like = parts.features(parts.names[0])
+    like = features_of(parts.names[0])
     features = np.empty((len(drawn), like.shape[1]), like.dtype)
     filled = 0
     for name, rows in zip(parts.names, chosen, strict=True):
-        features[place[filled : filled + len(rows)]] = parts.features(name)[rows]
+        features[place[filled : filled + len(rows)]] = features_of(name)[rows]
         filled += len(rows)
     return drawn[order], features

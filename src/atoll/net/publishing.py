@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atoll.config import EMBEDDED, LaunchConfig, RunConfig, validate
+from atoll.config import EMBEDDED, OWN_FEATURES, LaunchConfig, RunConfig, validate
 from atoll.errors import ConfigError
 from atoll.net.units import SOURCE
 from atoll.runs import Run, graph, safe_name
 
 PINS = {"precision": "float32", "compile": "off"}
 """What every machine has, where the recipe leaves it to the machine."""
-BUILT_IN = ("pixels", "start")
 """Features that need no model from elsewhere."""
 
 
@@ -68,7 +67,7 @@ def _check(run: Run) -> None:
     """What workers could not have must be finished: models of encoders, and parts of other runs."""
     config = run.config
     models = [config.encode.autoencoder, config.encode.text]
-    if config.encode.features not in BUILT_IN:
+    if config.encode.features not in OWN_FEATURES:
         models.append(config.encode.features)
     if any(models) and not run.data.done:
         raise ConfigError("[encode] needs models, which workers do not download; `atoll prepare` here first")

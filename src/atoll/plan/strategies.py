@@ -71,5 +71,6 @@ def _velocities(config: RunConfig) -> int:
 def _guided(config: RunConfig) -> float:
     """Passes of an expert for one velocity: a second one where guidance acts."""
     begin, end = config.sample.guided
-    acts = config.sample.guidance > 1 and config.condition.kind != "none"
+    guidable = config.condition.kind != "none" or config.sample.against == "start"
+    acts = config.sample.guidance > 1 and guidable
     return 1 + (end - begin if acts else 0)

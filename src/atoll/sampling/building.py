@@ -34,6 +34,8 @@ class Parts:
     """Networks that adapters among the experts may belong to."""
     absent: frozenset[int] = frozenset()
     """Experts that nobody may ask."""
+    weak: Stage | None = None
+    """What guidance moves away from, if not from the same experts told nothing."""
     grown: Callable[[nn.Module | None], nn.Module] | None = None
     """Gives the router of a run that parts were added to, from the one that knows its own."""
 
@@ -65,6 +67,7 @@ def build(
     return Ensemble(
         experts=experts,
         shelf=shelf,
+        weak=None if parts.weak is None else _weak(parts.weak, shelf),
         priors=priors,
         by_class=None if counts is None else given_class(torch.tensor(counts, device=device), priors),
         shape=tuple(blueprint.shape),
@@ -116,6 +119,13 @@ def roster(experts: Sequence[Stage], shelf: Shelf, resident: int | None = None) 
 def mark(stage: Stage) -> str | None:
     """What tells one expert from another: the digest of its files; None for one that is not there."""
     return stage.digest if stage.done else None
+
+
+def _weak(stage: Stage, shelf: Shelf) -> nn.Module:
+    _require(stage)
+    stage.verify(checkpoint.WEIGHTS)
+    stage.verify(checkpoint.CONFIG)
+    return shelf.expert(stage)
 
 
 def _require(stage: Stage) -> None:

@@ -59,6 +59,8 @@ class Ensemble:
     """Parts that nobody may ask: dropped ones, missing ones, those that a rule leaves out."""
     product: float | None = None
     """Multiplications of an expert's smallest matrix product for one row, if they are known."""
+    weak: nn.Module | None = None
+    """What guidance moves away from, if not from the same experts told nothing: what they began with."""
     shelf: Shelf | None = None
     """Who loads experts from their folders, where others may be put in their places."""
 
@@ -167,24 +169,29 @@ class Ensemble:
     ) -> Tensor:
         """The velocity at some rows; the conditional and unconditional halves of guidance in one batch.
 
-        Rows whose own guidance is 1 have no unconditional half.
+        Rows whose own guidance is 1 have no unconditional half. Where there is a weak network, it is asked
+        in place of that half, about what the experts are told: autoguidance (arXiv 2406.02507, eq. 3).
         """
         x_t, t, condition = x_t[asked], t[asked], conditions.take(condition, asked)
         if isinstance(guidance, Tensor):
             guidance = guidance[asked]
-        if condition is None or (not isinstance(guidance, Tensor) and guidance == 1):
+        plain = condition is None and self.weak is None
+        if plain or (not isinstance(guidance, Tensor) and guidance == 1):
             return network.once()(x_t, t, condition).to(x_t.dtype)
         rows: mixture.Rows = slice(None)
         if isinstance(guidance, Tensor):
             rows = (guidance != 1).nonzero()[:, 0]
             guidance = guidance[rows]
+        if self.weak is not None:
+            strong = network.once()(x_t, t, condition).to(x_t.dtype)
+            other = self.weak(x_t[rows], t[rows], conditions.take(condition, rows)).to(x_t.dtype)
+            return _moved(strong, other, guidance, rows)
+        assert condition is not None
         null = conditions.null(conditions.take(condition, rows), self.classes)
         both = conditions.concatenate([condition, null])
         expert = network.twice(rows)
         answer = expert(torch.cat([x_t, x_t[rows]]), torch.cat([t, t[rows]]), both).to(x_t.dtype)
-        conditional, unconditional = answer[: len(x_t)], answer[len(x_t) :]
-        guided = objectives.guide(conditional[rows], unconditional, guidance)
-        return guided if isinstance(rows, slice) else conditional.index_copy(0, rows, guided)
+        return _moved(answer[: len(x_t)], answer[len(x_t) :], guidance, rows)
 
     def told(self, condition: Condition, batch: int) -> Condition:
         """The condition as experts take it; where there could be one and is none, the null condition."""
@@ -193,3 +200,9 @@ class Ensemble:
         if condition is None:
             return conditions.nothing(self.kind, batch, self.classes, self.text, self.device)
         return condition.to(self.device)
+
+
+def _moved(strong: Tensor, weak: Tensor, guidance: Guidance, rows: mixture.Rows) -> Tensor:
+    """Velocities of which some rows are moved away from those of a weaker model."""
+    guided = objectives.guide(strong[rows], weak, guidance)
+    return guided if isinstance(rows, slice) else strong.index_copy(0, rows, guided)

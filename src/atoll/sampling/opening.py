@@ -15,7 +15,7 @@ from atoll.data.text import TextEncoder
 from atoll.errors import ConfigError, RunError
 from atoll.models import checkpoint
 from atoll.models.conditions import TextCondition
-from atoll.runs import Run, Stage, read_json, rights
+from atoll.runs import Run, Stage, inputs, read_json, rights
 from atoll.runs.components import Card
 from atoll.runs.records import NetworkContents, PartitionContents, RouterContents
 from atoll.sampling import arithmetic, bases, building, grown, request
@@ -85,12 +85,24 @@ def open_run_model(
         bases.of_run(run),
         absent=_absent(run, config, serving),
         grown=partial(grown.router, run) if run.members.present else None,
+        weak=_weak(run) if config.against == "start" else None,
     )
     return Sampler(
         building.build(parts, where, config.resident, arithmetic.choose(config, where), known),
         config if len(serving) == len(stages) else config.model_copy(update={"experts": tuple(serving)}),
         vocabulary(run, str(where)),
     )
+
+
+def _weak(run: Run) -> Stage:
+    """What experts began with, of which guidance by `against = "start"` moves away."""
+    begins = inputs.beginning(run, 0)
+    if begins is None or not begins.here:
+        raise ConfigError(
+            f"sample.against is 'start', and {run.path} has none here that its experts began with; "
+            "add [start], or guide against 'nothing'"
+        )
+    return begins
 
 
 def student_folder(run: Run, model: str) -> Path:

@@ -19,6 +19,7 @@ from atoll.config import (
     anchored,
     assignments,
     explain,
+    grouping,
     merged,
     operational,
     read_toml,
@@ -38,6 +39,7 @@ OF_ENSEMBLES = (
     ADAPTER,
     FEATURES,
     "sample.temperature",
+    "sample.against",
     "expert.override",
     "expert.steps_of",
 )
@@ -76,6 +78,19 @@ class BudgetConfig(Section):
         return shares
 
 
+class TuneConfig(Section):
+    """What monolith and experts may choose from, each side by the same search and for the same budget."""
+
+    batch: tuple[int, ...] = Field(min_length=1, strict=False)
+    """Samples per step."""
+    lr: tuple[float, ...] = Field(min_length=1, strict=False)
+    """Peak learning rates."""
+    rungs: int = Field(2, ge=1, le=8)
+    """Rounds: in each the better half goes on with twice the samples, in the last with half of the budget."""
+    num: int = Field(500, ge=8)
+    """Samples by which each trial is judged."""
+
+
 class StudyConfig(Section):
     """A whole study."""
 
@@ -95,6 +110,8 @@ class StudyConfig(Section):
     """What is different for a common start, such as its batch and learning rate."""
     adapter: dict[str, Any] = Field(default_factory=dict)
     """What is different for adapters, such as their learning rate."""
+    tune: TuneConfig | None = None
+    """Find batch and learning rate of monolith and experts before anything else; by default they are said."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +137,12 @@ class Cell:
         for job in ("expert", "router"):
             for key in operational(type(getattr(self.config, job))):
                 tree.get(job, {}).pop(key, None)
-        if self.config.partition.clusters == 1:
+        alone, encode = self.config.partition.clusters == 1, tree.pop("encode", {})
+        if alone:
             tree.pop("router", None)
+        if alone or encode.get("features") == "pixels":  # which is no part of a name since it was the default
+            encode.pop("features", None)
+        tree |= {"encode": encode} if encode else {}
         return digest(tree)[:12]
 
     @property
@@ -139,7 +160,9 @@ class Cell:
     @property
     def beside(self) -> tuple[tuple[str, str], ...]:
         """What a cell and the monolith that it is compared with have in common."""
-        return tuple((k, str(v)) for k, v in self.values.items() if not k.startswith(OF_ENSEMBLES))
+        alone = self.config.condition.kind == "none"  # then only experts can be guided, against their start
+        own = (*OF_ENSEMBLES, GUIDANCE) if alone else OF_ENSEMBLES
+        return tuple((k, str(v)) for k, v in self.values.items() if not k.startswith(own))
 
 
 @dataclass(frozen=True)
@@ -188,10 +211,25 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Study:
     base = merged({"evaluate": {"routing": 0}}, merged(recipe, anchored(config.set, path.parent)))
     base.pop("start", None)  # a study has a share of its budget for that
     study = Study(config, base, path)
+    _check_tuning(study)
     _ = study.base_run  # a mistake shows before anything is done
     for point in points(config):
         validate({**_at(base, point), "name": "cell"}, str(path))
     return study
+
+
+def _check_tuning(study: Study) -> None:
+    """What is tuned is said by nobody else."""
+    if study.config.tune is None:
+        return
+    name, along = study.config.name, axes(study.config)
+    for key in ("expert.batch", "expert.lr"):
+        if key in along:
+            raise ConfigError(f"study {name}: [tune] finds {key}, which is an axis too; leave out one")
+    if study.base.get("expert", {}).get("batch_of") == "monolith":
+        raise ConfigError(f"study {name}: [tune] finds each side's batch; leave out expert.batch_of")
+    if along.get(CLUSTERS, [study.base_run.partition.clusters])[0] == 1:
+        raise ConfigError(f"study {name}: [tune] tries the first of {CLUSTERS}, which is 1; begin with more")
 
 
 def axes(config: StudyConfig) -> dict[str, list[Any]]:
@@ -252,7 +290,7 @@ def _alone(study: Study, point: Mapping[str, Any], data: Facts, different: Mappi
     tree = merged(_at(study.base, shared), different)
     tree["partition"] = {"clusters": 1}
     tree["expert"] = {key: value for key, value in tree.get("expert", {}).items() if key != "override"}
-    tree["sample"] = {**tree.get("sample", {}), "strategy": "ancestral"}
+    tree["sample"] = {**tree.get("sample", {}), "strategy": "ancestral", "against": "nothing"}
     return _within_budget(study, tree, shared, data, monolith=True)
 
 
@@ -272,11 +310,17 @@ def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
 
 def _guided(config: RunConfig, point: Mapping[str, Any]) -> tuple[RunConfig, Mapping[str, Any]]:
     """A cell as it is asked for, without guidance where there is nothing to guide by."""
-    if config.condition.kind != "none":
+    if config.condition.kind != "none" or config.sample.against == "start":
         return config, point
     sample = config.sample.model_copy(update={"guidance": 1.0})
     plain = {key: 1.0 if key == GUIDANCE else value for key, value in point.items()}
     return config.model_copy(update={"sample": sample}), plain
+
+
+def _grouped(config: RunConfig) -> RunConfig:
+    """A cell that says by what it is grouped, where that was left to the rule."""
+    features = grouping.chosen(config)
+    return config.model_copy(update={"encode": config.encode.model_copy(update={"features": features})})
 
 
 def _within_budget(
@@ -301,6 +345,7 @@ def _within_budget(
     start = None if monolith else _start(study, point, data)
     if start is not None:
         spent += start.config.expert.batch * start.config.expert.steps
+    config = _grouped(config)
     if config.grouped_by_start:  # half a forward pass of every sample, where a step has three
         spent += (data.rows or 0) / 6
     batch = config.expert_for(0).batch

@@ -9,6 +9,7 @@ from atoll.pages import report
 from atoll.pages.pictures import embedded
 from atoll.runs import read_json, replacing, write_json
 from atoll.study import answers, plots, tables
+from atoll.study import tuning as tuner
 from atoll.study.cells import Workshop
 from atoll.study.design import Cell
 
@@ -33,7 +34,7 @@ def collect(shop: Workshop, cells: Sequence[Cell]) -> list[dict[str, Any]]:
     ]
 
 
-def write(shop: Workshop, cells: Sequence[Cell]) -> dict[str, Any]:
+def write(shop: Workshop, cells: Sequence[Cell], tuning: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """Write everything that can be said so far, and tell where it is."""
     rows, config = collect(shop, cells), shop.study.config
     lines = tables.groups(rows)
@@ -47,13 +48,13 @@ def write(shop: Workshop, cells: Sequence[Cell]) -> dict[str, Any]:
         "table": str(shop.folder / "study.md"),
         "reached": answers.reached(rows),
         "entropy_predicts_greedy_loss": answers.predictions(examined) if examined else [],
+        "tuning": list(tuning),
     }
     written = {**summary, "lines": lines, "rows": rows, "routing": examined}
     write_json(shop.folder / "study.json", written)
     _write(shop.folder / "study.csv", tables.comma_separated(rows))
-    _write(
-        shop.folder / "study.md", markdown(config.name, config.question, rows, distance, examined, len(cells))
-    )
+    text = markdown(config.name, config.question, rows, distance, examined, len(cells))
+    _write(shop.folder / "study.md", text + _tuned(tuning))
     pictures = plots.plots(lines, distance)
     for name, picture in pictures.items():
         _write(shop.folder / f"{name}.svg", picture)
@@ -94,6 +95,14 @@ def markdown(
         ]
         parts += ["## By time", tables.written(times), times.note]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _tuned(tuning: Sequence[Mapping[str, Any]]) -> str:
+    """What each side tried, and took."""
+    if not tuning:
+        return ""
+    table = tuner.table(tuning)
+    return f"\n## Both sides at their best\n\n{tables.written(table)}\n\n{table.note}\n"
 
 
 def _page(

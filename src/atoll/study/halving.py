@@ -1,0 +1,43 @@
+"""Successive halving (Jamieson & Talwalkar, arXiv 1502.07943): many tried briefly, the better half longer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Candidate = TypeVar("Candidate")
+Scores = Callable[[Sequence[Candidate], int], Sequence[float]]
+"""What candidates come to, each with so many samples of training; less is better."""
+
+
+@dataclass(frozen=True)
+class Rung(Generic[Candidate]):
+    """One round: who was tried, with how many samples of training, and what came of it."""
+
+    samples: int
+    candidates: tuple[Candidate, ...]
+    scores: tuple[float, ...]
+
+    def best(self, count: int) -> tuple[Candidate, ...]:
+        """The first so many by score; of equal ones those that were named first."""
+        order = sorted(range(len(self.scores)), key=lambda index: self.scores[index])
+        return tuple(self.candidates[index] for index in order[:count])
+
+
+def rungs(budget: int, count: int) -> list[int]:
+    """The samples of each round: the last has half of the budget, each before it half of the next."""
+    return [max(1, budget >> (count - number)) for number in range(count)]
+
+
+def search(
+    candidates: Sequence[Candidate], budget: int, count: int, scores: Scores[Candidate]
+) -> tuple[Candidate, list[Rung[Candidate]]]:
+    """The best candidate after `count` rounds, and all rounds; one candidate needs no search."""
+    left, history = tuple(candidates), list[Rung[Candidate]]()
+    for samples in rungs(budget, count):
+        if len(left) == 1:
+            break
+        rung = Rung(samples, left, tuple(scores(left, samples)))
+        history.append(rung)
+        left = rung.best(-(-len(left) // 2))
+    best = history[-1].best(1) if history else left
+    return best[0], history

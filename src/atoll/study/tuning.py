@@ -1,0 +1,152 @@
+"""Both sides at their best: batch and learning rate of monolith and experts, by the same search and budget.
+
+A monolith at a batch that does not suit it is a straw man, and so are experts. Each side tries the same
+settings with the same samples of training, the monolith first: a start is a monolith with less, and has its
+settings. What is best with less than the whole budget is taken for it.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from atoll.config import merged
+from atoll.launch.job import Job
+from atoll.runs import read_json
+from atoll.study import cells as room
+from atoll.study import halving
+from atoll.study.cells import Workshop
+from atoll.study.design import ADAPTER, BUDGET, START, Cell, Study, axes
+from atoll.study.tables import Table, distance_of
+
+SIDES = ("monolith", "experts")
+OF_BUDGETS = (BUDGET, START, ADAPTER)
+"""Axes that [budget] has, and not [axes]."""
+
+
+class Setting(NamedTuple):
+    """What is tuned of one side."""
+
+    batch: int
+    lr: float
+
+    @property
+    def tree(self) -> dict[str, Any]:
+        """As it stands in a recipe."""
+        return {"expert": self._asdict()}
+
+    def __str__(self) -> str:
+        """As it stands in the name of a job."""
+        return f"batch {self.batch}, lr {self.lr:g}"
+
+
+class Trial(NamedTuple):
+    """One side of a study with one setting and a part of the budget."""
+
+    shop: Workshop
+    cells: Sequence[Cell]
+    cell: Cell
+    setting: Setting
+
+    @property
+    def distance(self) -> float:
+        """How far its samples are from the data; it must be trained and judged."""
+        return distance_of(read_json(self.shop.result(self.cell)))
+
+
+RunTrials = Callable[[Sequence[Trial]], None]
+"""Trains and judges trials that have no numbers yet."""
+
+
+def tuned(study: Study, run: RunTrials) -> tuple[Study, list[dict[str, Any]]]:
+    """The study with the best settings that were found for each side, and what was tried."""
+    tune = study.config.tune
+    if tune is None:
+        return study, []
+    settings = [Setting(*pair) for pair in itertools.product(tune.batch, tune.lr)]
+    records = []
+    for side in SIDES:
+        tried: list[Trial] = []
+        scores = partial(_scores, study, side, run, tried)
+        best, history = halving.search(settings, max(study.config.budget.samples), tune.rungs, scores)
+        study = given(study, side, best)
+        records.append(_record(side, best, history, tried))
+    return study, records
+
+
+def given(study: Study, side: str, setting: Setting) -> Study:
+    """The study with a setting for one side."""
+    if side == "experts":
+        return replace(study, base=merged(study.base, setting.tree))
+    config = study.config
+    changes = {name: merged(getattr(config, name), setting.tree) for name in ("monolith", "start")}
+    return replace(study, config=config.model_copy(update=changes))
+
+
+def trial(study: Study, side: str, setting: Setting, samples: int) -> Trial:
+    """One side at the first value of every axis, with a setting and so many samples of training."""
+    config, tune = study.config, study.config.tune
+    assert tune is not None
+    first = {key: values[:1] for key, values in axes(config).items() if key not in OF_BUDGETS}
+    parts = {name: getattr(config.budget, name)[:1] for name in ("start", "adapter")}
+    budget = config.budget.model_copy(update={**parts, "samples": (samples,)})
+    changes = {"axes": first, "budget": budget, "tune": None, "name": f"{config.name}-tuning"}
+    base = merged(study.base, {"evaluate": {"num": tune.num, "routing": 0}})
+    small = replace(study, config=config.model_copy(update=changes), base=base)
+    shop = Workshop(given(small, side, setting))
+    unfolded = shop.cells()
+    cell = next(one for one in unfolded if one.monolith == (side == "monolith"))
+    return Trial(shop, unfolded, cell, setting)
+
+
+def _scores(
+    study: Study, side: str, run: RunTrials, tried: list[Trial], settings: Sequence[Setting], samples: int
+) -> list[float]:
+    trials = [trial(study, side, setting, samples) for setting in settings]
+    run(trials)
+    tried += trials
+    return [each.distance for each in trials]
+
+
+def jobs(trials: Sequence[Trial]) -> list[Job]:
+    """A job for every distinct training of trials, and one for each start that they share."""
+    named: dict[str, Job] = {}
+    for each in trials:
+        for job in room.trainings(each.shop, [each.cell]):
+            own = job.spec.stage == each.cell.training
+            name = f"{job.name}, {each.setting}" if own else job.name
+            named.setdefault(job.spec.stage, replace(job, name=name))
+    return list(named.values())
+
+
+def _record(
+    side: str, best: Setting, history: Sequence[halving.Rung[Setting]], tried: Sequence[Trial]
+) -> dict[str, Any]:
+    """What a side tried, for programs."""
+    return {
+        "side": side,
+        **best._asdict(),
+        "flops": sum(each.cell.flops for each in tried),
+        "tried": [
+            {**setting._asdict(), "samples": rung.samples, "distance": score}
+            for rung in history
+            for setting, score in zip(rung.candidates, rung.scores, strict=True)
+        ],
+    }
+
+
+def table(records: Sequence[Mapping[str, Any]]) -> Table:
+    """What each side tried, for people."""
+    body = [
+        [record["side"], f"{row['batch']}", f"{row['lr']:g}", f"{row['samples']:,}", f"{row['distance']:.2f}"]
+        for record in records
+        for row in record["tried"]
+    ]
+    taken = [
+        f"{record['side']}: batch {record['batch']}, learning rate {record['lr']:g} "
+        f"({record['flops']:.3g} FLOPs of trials)"
+        for record in records
+    ]
+    note = f"Taken, by successive halving: {'; '.join(taken)}. Trials are not part of the cells' budgets."
+    return Table(["side", "batch", "learning rate", "samples", "distance"], body, note)

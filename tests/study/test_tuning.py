@@ -1,0 +1,152 @@
+"""Tuning: both sides try the same for the same budget, and the study goes on with what each found."""
+
+import pytest
+
+from atoll.config import Facts
+from atoll.errors import ConfigError
+from atoll.runs import read_json, write_json
+from atoll.study import design, results, tuning
+from atoll.study.cells import Workshop
+from atoll.study.tuning import Setting
+from tests.conftest import TINY
+
+STUDY = """
+name = "tuned"
+recipe = "tiny.toml"
+[set]
+evaluate.num = 100
+[budget]
+samples = [4000, 8000]
+router = 0.1
+start = [0.5]
+[tune]
+batch = [4, 8]
+lr = [1e-3, 3e-3]
+num = 24
+[axes]
+partition.clusters = [2, 4]
+seed = [0, 1]
+"""
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATOLL_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setattr(Workshop, "cells", lambda self, progress=None: design.unfold(self.study, FACTS))
+    (tmp_path / "tiny.toml").write_text(TINY)
+    (tmp_path / "study.toml").write_text(STUDY)
+    return design.load(tmp_path / "study.toml")
+
+
+FACTS = Facts(shape=(1, 28, 28), rows=300)
+
+
+def pretend(log):
+    """Judge trials without training: the monolith is best at (8, 3e-3), experts at (4, 1e-3)."""
+
+    def run(trials):
+        for trial in trials:
+            wanted = Setting(8, 3e-3) if trial.cell.monolith else Setting(4, 1e-3)
+            expert = trial.cell.config.expert
+            assert (expert.batch, expert.lr) == trial.setting
+            off = (expert.batch != wanted.batch) + 2 * (expert.lr != wanted.lr)
+            frechet = {"value": 10.0 + off, "low": None, "high": None}
+            write_json(trial.shop.result(trial.cell), {"features": {"pixels": {"frechet": frechet}}})
+            log.append(trial)
+
+    return run
+
+
+def test_each_side_has_what_is_best_for_it(study):
+    log: list[tuning.Trial] = []
+    best, records = tuning.tuned(study, pretend(log))
+    monolith, ensemble = (
+        next(cell for cell in design.unfold(best, FACTS) if cell.monolith == alone) for alone in (True, False)
+    )
+    assert (monolith.config.expert.batch, monolith.config.expert.lr) == (8, 3e-3)
+    assert (ensemble.config.expert.batch, ensemble.config.expert.lr) == (4, 1e-3)
+    assert ensemble.start is not None
+    start = ensemble.start.config.expert
+    assert (start.batch, start.lr) == (8, 3e-3), "a start is a monolith with less"
+    assert [record["side"] for record in records] == ["monolith", "experts"]
+    assert [(record["batch"], record["lr"]) for record in records] == [(8, 3e-3), (4, 1e-3)]
+
+
+def test_both_sides_cost_the_same_and_all_of_it_is_counted(study):
+    log: list[tuning.Trial] = []
+    _, records = tuning.tuned(study, pretend(log))
+    monolith, experts = records
+    assert [row["samples"] for row in monolith["tried"]] == [2000] * 4 + [4000] * 2
+    assert [row["samples"] for row in experts["tried"]] == [2000] * 4 + [4000] * 2
+    assert experts["flops"] == pytest.approx(monolith["flops"], rel=0.03)
+    by_side = {True: 0.0, False: 0.0}
+    for trial in log:
+        by_side[trial.cell.monolith] += trial.cell.flops
+    assert (by_side[True], by_side[False]) == (monolith["flops"], experts["flops"])
+
+
+def test_trials_are_of_the_first_of_every_axis_and_judged_on_fewer_samples(study):
+    trial = tuning.trial(study, "experts", Setting(4, 1e-3), 2000)
+    assert trial.cell.config.partition.clusters == 2
+    assert trial.cell.config.evaluate.num == 24
+    assert {cell.values["seed"] for cell in trial.cells} == {0}
+    assert {cell.values["budget"] for cell in trial.cells} == {2000}
+    again = design.Study.read(_written(trial))
+    assert trial.cell.training in {cell.training for cell in design.unfold(again, FACTS)}, "a worker finds it"
+
+
+def _written(trial):
+    path = trial.shop.folder / "resolved.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(trial.shop.study.resolved())
+    return path
+
+
+def test_a_start_that_trials_share_is_one_job_before_them(study, monkeypatch):
+    known = tuning.given(study, "monolith", Setting(8, 3e-3))
+    trials = [tuning.trial(known, "experts", Setting(batch, 1e-3), 2000) for batch in (4, 8)]
+    monkeypatch.setattr(Workshop, "run", lambda self, cell: _NotThere())
+    jobs = tuning.jobs(trials)
+    assert len(jobs) == 3
+    assert len({job.name for job in jobs}) == 3
+    start, *others = jobs
+    assert all(job.after == {start.name} for job in others)
+    assert ["batch 4, lr 0.001" in job.name for job in others] == [True, False]
+
+
+class _NotThere:
+    """A run of which nothing is made."""
+
+    done = False
+
+    def expert(self, index):
+        return self
+
+
+def test_a_study_without_tuning_is_as_it_was(study):
+    plain = design.Study(study.config.model_copy(update={"tune": None}), study.base, study.path)
+    assert tuning.tuned(plain, pretend([])) == (plain, [])
+
+
+def test_what_was_tried_is_written_beside_the_table(study):
+    _, records = tuning.tuned(study, pretend([]))
+    shop = Workshop(study)
+    results.write(shop, shop.cells(), records)
+    text = (shop.folder / "study.md").read_text(encoding="utf-8")
+    assert "| monolith | 8 | 0.003 | 4,000 | 10.00 |" in text
+    assert "experts: batch 4, learning rate 0.001" in text
+    assert read_json(shop.folder / "study.json")["tuning"] == records
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("axes.expert.lr=[1e-3]", "expert.lr, which is an axis too"),
+        ("expert.batch_of='monolith'", "leave out expert.batch_of"),
+        ("axes.partition.clusters=[1, 2]", "begin with more"),
+        ("tune.batch=[]", "tune.batch"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused(study, change, said):
+    with pytest.raises(ConfigError, match=said):
+        design.load(study.path, [change])
