@@ -140,3 +140,23 @@ def test_an_exported_run_takes_its_parts_along_and_says_whose_they_are(finished,
     text = (tmp_path / "out" / "README.md").read_text()
     assert "| 3 | squares | alice | cc-by | squares |" in text
     assert not (tmp_path / "out" / "ensemble" / "experts" / "01").exists()
+
+
+def test_a_sample_is_traced_to_a_part_that_was_added(finished, component):
+    """The data of a stranger's part are elsewhere: it has a likelihood and no nearest samples."""
+    from atoll.evaluate import credit
+    from atoll.pages import report
+
+    adding.add(finished, component.path)
+    adding.drop(finished, 1)
+    x_0 = atoll.load(finished.path).sample(1, strategy="oracle", cluster=[3], steps=2)
+    run = finished.changed(["credit.levels=4"])
+    (traced,) = credit.trace(run, x_0)
+    assert len(traced["posterior"]) == len(traced["nearest"]) == 4
+    assert traced["posterior"][1] == 0.0
+    assert traced["nearest"][3] == []
+    text = credit.table({**traced, "royalties": None, "claims": {}})
+    assert "gone" in text
+    facts = dict(report._added(finished))
+    assert facts["part 3, added"].startswith("squares, of alice (cc-by), 96 samples")
+    assert facts["parts that serve no longer"] == "1"

@@ -1,5 +1,9 @@
 """Whose sample it is, of an ensemble whose densities are known."""
 
+import json
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 
@@ -90,3 +94,20 @@ def test_what_experts_say_of_less_noise_than_they_saw_does_not_count():
         Ensemble(parts, DATA.priors.float(), (6,), MixtureRouter(DATA)), x_0.float(), levels=24, batch=200
     )
     assert (made.posterior.argmax(1) == cluster).double().mean() >= 0.95
+
+
+def test_who_is_gone_made_nothing_and_is_not_asked():
+    """As if there had only been the others: their posterior and the router's weights are renormalised."""
+    x_0 = DATA.draw(6, seed=5)[0].float()
+    whole = ensemble_of(DATA)
+    everybody = makers.makers(whole, x_0, levels=8, batch=6)
+    experts: list[Any] = [None if k == 1 else whole.experts[k] for k in range(4)]
+    left = makers.makers(replace(whole, experts=experts, absent=frozenset({1})), x_0, levels=8, batch=6)
+    others = [0, 2, 3]
+    for few, many in ((left.posterior, everybody.posterior), (left.weights, everybody.weights)):
+        expected = many[..., others] / many[..., others].sum(-1, keepdim=True)
+        assert torch.allclose(few[..., others], expected, atol=1e-5)
+        assert float(few[..., 1].abs().max()) == 0.0
+    facts = left.facts(0)
+    assert [number is None for number in facts["bits_per_value_worse"]] == [False, True, False, False]
+    json.dumps(facts, allow_nan=False)

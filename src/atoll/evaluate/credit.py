@@ -149,9 +149,10 @@ def table(traced: dict[str, Any]) -> str:
     lines = ["".join(f"{title:>12}" for title in titles) + "  nearest training sample"]
     for k, probability in enumerate(traced["posterior"]):
         routed = sum(at[k] for at in traced["weights"]) / len(traced["weights"])
+        bits = traced["bits_per_value_worse"][k]
         cells = (
             f"{100 * probability:.1f} %",
-            f"{traced['bits_per_value_worse'][k]:.4f}",
+            "gone" if bits is None else f"{bits:.4f}",
             f"{100 * routed:.1f} %",
             f"{100 * traced['royalties'][k]:.1f} %" if traced["royalties"] else "–",
         )

@@ -36,8 +36,9 @@ def nearest(run: Run, x_0: Tensor, count: int) -> list[list[list[Neighbour]]] | 
     if not count or not run.data.here or (rule := rule_of(run)) is None:
         return None
     parts, clusters = Parts.of(run), run.config.partition.clusters
+    everybody = run.members.count(clusters)  # of those that were added, the data are elsewhere
     rows = torch.from_numpy(rule.points(features_of(run, x_0, run.partition.contents)))
-    best: list[list[list[Neighbour]]] = [[[] for _ in range(clusters)] for _ in range(len(x_0))]
+    best: list[list[list[Neighbour]]] = [[[] for _ in range(everybody)] for _ in range(len(x_0))]
     for name in parts.names:
         cluster = torch.from_numpy(
             read_assignment(run.partition, name)["cluster"].fill_null(-1).to_numpy().copy()

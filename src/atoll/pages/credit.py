@@ -83,6 +83,7 @@ def write_traced(run: Run, picture: Path, traced: Mapping[str, Any]) -> Path:
                 "royalty": traced["royalties"][k] if traced["royalties"] else None,
             }
             for k, probability in enumerate(traced["posterior"])
+            if traced["bits_per_value_worse"][k] is not None  # who is gone made nothing
         ],
         plot=drawn(lambda axes: _routed(axes, times, traced["weights"])),
     )

@@ -299,12 +299,26 @@ def _facts(run: Run, used: str) -> list[tuple[str, str]]:
         )
     sample = config.sample
     facts += [
+        *_added(run),
         *_distilled(run),
         ("sampled with", f"{sample.solver}, {sample.steps} steps, {used}, guidance {sample.guidance:g}"),
         ("seeds", f"{config.seed} of training, {sample.seed} of sampling"),
         ("finished jobs", ", ".join(duration(_seconds(lines)) for lines in _metrics(run))),
     ]
     return facts + made_with()
+
+
+def _added(run: Run) -> list[tuple[str, str]]:
+    """Parts that have come since, whose they are, and those that serve no longer."""
+    members = run.members
+    facts = []
+    for member in members.present:
+        contents = run.component(member.number).contents
+        owner = "" if contents.card.owner is None else f", of {contents.card.owner}"
+        words = f"{member.name}{owner} ({contents.card.licence}), {contents.rows:,} samples of its own"
+        facts.append((f"part {member.number}, added", words))
+    gone = ", ".join(map(str, sorted(members.dropped)))
+    return [*facts, *([("parts that serve no longer", gone)] if gone else [])]
 
 
 def _kept_back(run: Run) -> list[tuple[str, str]]:

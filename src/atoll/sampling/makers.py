@@ -1,5 +1,6 @@
 """Which parts made a finished sample: how likely it is under each, and whom the router would ask."""
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,6 @@ import torch
 from torch import Tensor
 
 from atoll.credit import likelihood
-from atoll.errors import ConfigError
 from atoll.flow import draws, path
 from atoll.models import conditions
 from atoll.models.conditions import Condition
@@ -33,7 +33,7 @@ class Makers:
     posterior: Tensor
     """(num, experts): p(expert | sample) by likelihood."""
     bits: Tensor
-    """(num, experts): bits per value more than under the likeliest expert."""
+    """(num, experts): bits per value more than under the likeliest expert; infinite for one that is gone."""
     t: Tensor
     """(levels,): the times of `weights`, from data to noise."""
     weights: Tensor
@@ -45,7 +45,9 @@ class Makers:
         return {
             "expert": int(chosen.argmax()),
             "posterior": _rounded(chosen),
-            "bits_per_value_worse": _rounded(self.bits[row]),
+            "bits_per_value_worse": [
+                bits if math.isfinite(bits) else None for bits in _rounded(self.bits[row])
+            ],
             "times": _rounded(self.t),
             "weights": [_rounded(at) for at in self.weights[:, row]],
         }
@@ -98,22 +100,22 @@ def looking(
     """The same, one question at a time, so that others get their turn between two of them.
 
     Levels of all samples are asked about together, `batch` rows at once, and each expert once about them.
+    Parts that are gone made nothing.
     """
-    if ensemble.absent:
-        raise ConfigError(f"part {min(ensemble.absent)} is gone; who made a sample is asked of all parts")
+    there = [k for k in range(len(ensemble.experts)) if k not in ensemble.absent]
     t = likelihood.times(levels, torch.rand(levels, generator=draws.generator(seed, "levels")), TRAINED)
     asked, count = ensemble.told(condition, len(x_0)), len(ensemble.experts)
     pairs = [(level, row) for row in range(len(x_0)) for level in range(levels)]
-    errors, weights = torch.empty(len(pairs), count), torch.empty(len(pairs), count)
+    errors, weights = torch.full((len(pairs), count), torch.inf), torch.empty(len(pairs), count)
     for start in range(0, len(pairs), max(1, batch)):
         some = pairs[start : start + max(1, batch)]
         own = slice(start, start + len(some))
         x_t, times, target, own_condition = _noised(ensemble, x_0, some, t, seed, asked)
-        weights[own] = _weights(ensemble, x_t, times, own_condition).cpu()
-        for k in range(count):
+        weights[own] = _weights(ensemble, x_t, times, own_condition, there).cpu()
+        for place, k in enumerate(there):
             apart = ensemble.experts[k](x_t, times, own_condition).float() - target
             errors[own, k] = apart.square().flatten(1).sum(1).cpu()
-            yield count * start + (k + 1) * len(some), count * len(pairs)
+            yield len(there) * start + (place + 1) * len(some), len(there) * len(pairs)
     errors, weights = (rows.view(len(x_0), levels, count).transpose(0, 1) for rows in (errors, weights))
     nll = likelihood.negative_log_likelihood(errors, t, TRAINED)
     posterior = likelihood.posterior(nll, ensemble.priors.cpu())
@@ -137,8 +139,13 @@ def _noise(seed: int, level: int, row: int, shape: Sequence[int]) -> Tensor:
     return torch.randn(*shape, generator=draws.generator(seed, f"makers/{level}", row))
 
 
-def _weights(ensemble: Ensemble, x_t: Tensor, t: Tensor, condition: Condition) -> Tensor:
-    """What the router says; without one, the prior."""
-    if ensemble.router is None:
-        return ensemble.priors.expand(len(x_t), -1)
-    return ensemble.posterior(x_t, t, condition)
+def _weights(
+    ensemble: Ensemble, x_t: Tensor, t: Tensor, condition: Condition, there: Sequence[int]
+) -> Tensor:
+    """What the router says of those who are there, without one the prior; the others' is shared out."""
+    whole = ensemble.priors.expand(len(x_t), -1)
+    if ensemble.router is not None:
+        whole = ensemble.posterior(x_t, t, condition)
+    weights = torch.zeros_like(whole)
+    weights[:, there] = whole[:, there]
+    return weights / weights.sum(1, keepdim=True)

@@ -189,8 +189,8 @@ class MakersAnswer(BaseModel):
     expert: int
     posterior: list[float]
     """The probability of each part, by the likelihood of the sample."""
-    bits_per_value_worse: list[float]
-    """How much worse each part explains it than the best one."""
+    bits_per_value_worse: list[float | None]
+    """How much worse each part explains it than the best one; null for one that is gone."""
     times: list[float]
     weights: list[list[float]]
     """(time, expert): whom the router would ask about the sample at this much noise."""

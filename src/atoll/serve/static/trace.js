@@ -31,11 +31,15 @@ const Trace = (() => {
     return made;
   }
 
+  function there(answer) {  // who is gone made nothing
+    return answer.posterior.map((_, index) => index).filter((index) => answer.bits_per_value_worse[index] !== null);
+  }
+
   function show(answer) {
     const head = document.createElement("tr"), table = document.createElement("table");
     const titles = ["expert", "likelihood", "bits worse", answer.nearest ? "nearest training samples" : "nearest: the data are not here"];
     for (const title of titles) { const made = cell("th", title); made.scope = "col"; head.append(made); }
-    table.append(cell("thead", head), cell("tbody", ...answer.posterior.map((_, index) => row(answer, index))));
+    table.append(cell("thead", head), cell("tbody", ...there(answer).map((index) => row(answer, index))));
     place().replaceChildren(table, cell("p", cell("small", answer.sentence)));
     place().hidden = false;
   }
