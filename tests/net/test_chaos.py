@@ -10,6 +10,8 @@ books add up to the price of the work.
 import os
 import random
 import secrets
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 import pytest
@@ -40,9 +42,10 @@ from tests.net.crowds import (
     state,
 )
 
-SCHEDULES = int(os.environ.get("ATOLL_SCHEDULES", "60"))
-"""All of them by hand: 200 take two minutes of a core."""
+SCHEDULES = int(os.environ.get("ATOLL_SCHEDULES", "200"))
 GROUP = 20
+MEMORY = Path("/dev/shm")
+"""Where writing to the disk takes no time: nobody pulls a plug here."""
 PLAN = PretendedPlan(trainings=1, steps=40, segment=20, shares=1)
 
 
@@ -153,8 +156,7 @@ class World:
         self.calm, self.here = False, None
         self.restart()
         accounts = [self.account() for _ in range(3)]
-        self.volunteers = [Volunteer(self, *self.random.choice(accounts)) for _ in range(4)]
-        self.volunteers += [Volunteer(self, *one) for one in accounts[:2]]
+        self.volunteers = [Volunteer(self, *one) for one in (*accounts, accounts[0])]  # two with one key
 
     def chance(self, probability):
         return not self.calm and self.random.random() < probability
@@ -197,7 +199,7 @@ class World:
     def finish(self):
         """Random turns, then calm until all is done."""
         for turn in range(400):
-            self.calm = turn > 60
+            self.calm = turn > 40
             self.turn() if not self.calm else self.random.choice(self.volunteers).turn()
             if self.calm and turn % 20 == 0:
                 self.clock.time += 4000
@@ -222,7 +224,7 @@ def check(world):
             .where(SubmissionRow.canonical, SubmissionRow.state == "accepted")
             .group_by(TaskRow.key)
         ).all()
-        assert {number for _, number in accepted} == {1} and len(accepted) == 4
+        assert {number for _, number in accepted} == {1} and len(accepted) >= 4  # slow ones get less
         canonical = session.scalars(select(SubmissionRow).where(SubmissionRow.canonical)).all()
         paid = {one.id: 0 for one in canonical}
         for event, amount in session.execute(
@@ -238,15 +240,16 @@ def check(world):
 
 @pytest.mark.parametrize("group", range(SCHEDULES // GROUP))
 def test_random_schedules(tmp_path, group):
-    faults = set()
-    for number in range(GROUP):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        world = World(folder, str(folder / "atoll.db"), group * 1000 + number)
-        world.finish()
-        check(world)
-        faults |= world.faults
-        world.here.database.close()
+    faults: set[str] = set()
+    with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else tmp_path) as place:
+        for number in range(GROUP):
+            folder = Path(place) / str(number)
+            folder.mkdir()
+            world = World(folder, str(folder / "atoll.db"), group * 1000 + number)
+            world.finish()
+            check(world)
+            faults |= world.faults
+            world.here.database.close()
     assert faults == {"Lost", "Away", "ArtifactError"}
 
 

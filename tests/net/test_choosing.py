@@ -3,8 +3,8 @@
 import pytest
 
 from atoll.net import choosing
-from atoll.net.protocol import Capabilities, Refusal, Unit
-from atoll.net.tables import Account, Device, TaskRow
+from atoll.net.protocol import Capabilities, File, Refusal, Unit
+from atoll.net.tables import Account, Device, LeaseRow, TaskRow
 from tests.net.crowds import RUN, PretendedPlan
 
 PLAN = PretendedPlan()
@@ -19,30 +19,21 @@ def session(database):
 
 
 def device(**changes):
-    return Device(id="d" * 64, account="a" * 64, speed=0.0, **changes)
+    return Device(**{"id": "d" * 64, "account": "a" * 64, "speed": 0.0, "since": 0.0, **changes})
 
 
-def add(session, name, role="train", failed=(), **more):
+def add(session, name, role="train", failed=(), row=None, **more):
     unit = Unit(run=RUN, name=name, stage=name, role=role, **more)
-    session.add(
-        TaskRow(
-            key=name,
-            copy=0,
-            unit=unit.model_dump(mode="json"),
-            digest=unit.digest,
-            name=name,
-            stage=name,
-            role=role,
-            state="open",
-            failed=list(failed),
-            created=0.0,
-        )
-    )
+    given = {"state": "open", "failed": list(failed), "created": 0.0, "key": name, "copy": 0, **(row or {})}
+    task = TaskRow(**given)
+    task.describe(unit)
+    session.add(task)
     session.flush()
+    return task
 
 
-def choose(session, **capabilities):
-    return choosing.choose(session, device(), Capabilities(**capabilities), PLAN, 7200.0)
+def choose(session, now=0.0, one=None, **capabilities):
+    return choosing.choose(session, one or device(), Capabilities(**capabilities), PLAN, 7200.0, now)
 
 
 def test_gpus_do_first_what_they_are_good_for(session):
@@ -71,9 +62,73 @@ def test_what_failed_here_goes_elsewhere(session):
     assert choose(session).row.name == "good"
 
 
-def test_only_so_many_are_looked_at(session, monkeypatch):
+def test_what_fits_is_found_however_much_does_not(session, monkeypatch):
+    """Among tasks of other roles, too large, failed here, or of one's own account, all of them older."""
     monkeypatch.setattr(choosing, "LOOK", 3)
     for index in range(5):
         add(session, f"train {index}")
+        add(session, f"large {index}", role="draw", memory=8 << 30)
+        add(session, f"odd {index}", role="draw", failed=["d" * 64])
     add(session, "draw", role="draw")
-    assert choose(session, roles=["draw"]).reason == "role"
+    assert choose(session, roles=["draw"], memory=4 << 30).row.name == "draw"
+    assert choose(session, roles=["audit"]).reason == "role"
+
+
+def test_what_failed_here_may_be_tried_again_after_a_while(session):
+    """A machine that is alone would wait for ever else."""
+    add(session, "odd", failed=["d" * 64], row={"heard": 1000.0})
+    assert choose(session, now=1000.0 + choosing.AGAIN).reason == "waiting"
+    assert choose(session, now=1001.0 + choosing.AGAIN).row.name == "odd"
+
+
+STATE = File(path="expert/0/state/step-00000010.safetensors", sha256="5" * 64, size=10**9)
+
+
+def test_large_states_go_to_machines_that_have_been_here_for_long(session):
+    """A gigabyte at 8 Mbit/s takes 1,000 seconds."""
+    add(session, "segment", inputs=(STATE,), every=10, last=20, row={"created": 50_000.0})
+    now = 50_000.0
+    young = device(since=now - choosing.STAY * 1000 + 1)
+    refusal = choose(session, now, young, up=8.0)
+    assert refusal.reason == "waiting" and "longer" in refusal.sentence
+    assert choose(session, now, device(since=now - choosing.STAY * 1000), up=8.0).row.name == "segment"
+    assert choose(session, now, young, up=8000.0).row.name == "segment", "it sends it in a second"
+    assert choose(session, now, young).row.name == "segment", "nobody knows how fast it sends"
+    later = now + choosing.GRACE * 1000
+    assert choose(session, later, device(since=later), up=8.0).row.name == "segment", "nobody better came"
+
+
+def test_what_takes_long_to_send_lasts_long(session):
+    """Else a machine would wait for its connection for most of the time."""
+    plan = PretendedPlan(every=1)
+    unit = plan._segment("expert 0", 0, 1000, (STATE,)).model_copy(update={"work": 1e15})
+    task = add(session, "any")
+    task.describe(unit)
+    session.flush()
+
+    def steps(**capabilities):
+        choice = choosing.choose(
+            session, device(), Capabilities(speed=1e9, **capabilities), plan, 1000.0, 1e9
+        )
+        return choice.unit.last
+
+    assert steps() == 1, "a step takes a thousand seconds, as long as a lease should last"
+    assert steps(up=8.0) == choosing.LONG, "and the state as long as a step"
+
+
+def test_speed_is_learnt_from_real_work():
+    unit = Unit(run=RUN, name="a", stage="a", role="train", first=0, last=100, every=10, work=1e12)
+    row, lease = TaskRow(micro=None), LeaseRow(id="mine", created=0.0)
+    one = device()
+    choosing.learn(one, unit, row, lease, 0.5)
+    assert one.speed == 0.0, "nothing is learnt from a moment"
+    choosing.learn(one, unit, row, lease, 100.0)
+    assert one.speed == pytest.approx(1e10)
+    row.micro = {"shares": [["a", "other", 40], ["a", "mine", 60]], "micro": {}}
+    choosing.learn(one, unit, row, lease, 100.0)
+    assert one.speed == pytest.approx(1e10 + (0.6e10 - 1e10) / 3), "the first forty steps were another's"
+    asleep = device(capabilities={"speed": 8e10})
+    choosing.learn(asleep, unit, TaskRow(micro=None), lease, 1e6)
+    assert asleep.speed == pytest.approx(6e10), "no more than a quarter of what was thought"
+    choosing.learn(one, unit.model_copy(update={"every": 0}), row, lease, 1.0)
+    assert one.speed == pytest.approx(1e10 + (0.6e10 - 1e10) / 3), "nobody knows what other units cost"

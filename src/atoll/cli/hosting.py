@@ -43,6 +43,9 @@ def host(
     ] = 2,
     licence: Annotated[str, typer.Option(help="Of the data, for workers to read before they download.")] = "",
     linger: Annotated[float, typer.Option(help="Seconds for which a finished run is still served.")] = 30.0,
+    moved_to: Annotated[
+        list[str], typer.Option(help="Hand out no more work, and tell workers that the run is there now.")
+    ] = [],  # noqa: B006
     tls_cert: Annotated[str, typer.Option(help="A certificate file, where no proxy ends TLS.")] = "",
     tls_key: Annotated[str, typer.Option(help="Its key.")] = "",
     as_json: AsJson = False,
@@ -72,6 +75,7 @@ def host(
         quorum=quorum,
         licence=licence,
         linger=linger,
+        moved=tuple(moved_to),
     )
     if (recipe is None) == (not source):
         raise ConfigError("give a recipe, or --from and where the history of a run is")

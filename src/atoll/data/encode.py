@@ -15,6 +15,7 @@ import torch
 from atoll.config import OWN_FEATURES, DataConfig, EncodeConfig, RunConfig
 from atoll.data import features, sheets, summary, text
 from atoll.data.duplicates import repeated_rows
+from atoll.data.excerpt import Excerpt
 from atoll.data.identity import identity_of_settings
 from atoll.data.latents import Autoencoder
 from atoll.data.parts import (
@@ -136,7 +137,7 @@ def part_name(piece: int, chunk: int) -> str:
     return f"part-{piece:05d}-{chunk:03d}.parquet"
 
 
-def write_piece(source: Source, piece: int, rows: int, encoder: "Encoder", stage: Stage) -> None:
+def write_piece(source: Source | Excerpt, piece: int, rows: int, encoder: "Encoder", stage: Stage) -> None:
     """Write the parts of one piece that are not there yet; pieces do not depend on each other."""
     for chunk in itertools.count():
         path = stage.path / part_name(piece, chunk)
@@ -148,7 +149,7 @@ def write_piece(source: Source, piece: int, rows: int, encoder: "Encoder", stage
 
 
 def write_part(
-    source: Source,
+    source: Source | Excerpt,
     span: Span,
     encoder: "Encoder",
     path: Path,

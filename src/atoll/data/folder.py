@@ -62,7 +62,11 @@ class FolderSource:
 
     def read(self, piece: int, start: int = 0) -> Iterator[Sample | Skipped]:
         """The samples of one piece, beginning at position `start` of it."""
-        for listed in self.listing.some_pictures(piece * self.piece + start, (piece + 1) * self.piece):
+        return self.read_between(piece * self.piece + start, (piece + 1) * self.piece)
+
+    def read_between(self, first: int, last: int) -> Iterator[Sample | Skipped]:
+        """The samples from one number up to another."""
+        for listed in self.listing.some_pictures(first, last):
             name, file = listed.name, self.root / listed.name
             try:
                 shaped = self.shaper(read_bytes(file))

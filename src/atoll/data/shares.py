@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from atoll.data import encode, partition, parts, rules, sources
+from atoll.data import encode, excerpt, partition, parts, rules, sources
 from atoll.data.samples import Source
 from atoll.runs import Run, inputs
 
@@ -13,8 +13,9 @@ from atoll.runs import Run, inputs
 class Pieces:
     """Pieces of the source, each to be encoded; models stay loaded from one to the next."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: Run, *, partial: bool = False) -> None:
+        """`partial`: of what comes from outside there is only what one share needs."""
+        self.run, self._partial = run, partial
 
     def missing(self) -> Sequence[int]:
         """Open the stage; the pieces of which nothing is there yet."""
@@ -34,7 +35,12 @@ class Pieces:
     def make(self, share: int) -> None:
         """Encode the samples of a piece."""
         self.run.data.path.mkdir(parents=True, exist_ok=True)
-        encode.write_piece(self._source, share, self.run.config.data.part, self._encoder, self.run.data)
+        source = excerpt.Excerpt(self._source) if self._partial else self._source
+        encode.write_piece(source, share, self.run.config.data.part, self._encoder, self.run.data)
+
+    def outside(self, share: int) -> Sequence[Path] | None:
+        """Which files from outside a share needs; None for all."""
+        return excerpt.needed(self._source, share, self.run.config.data)
 
     @cached_property
     def _source(self) -> Source:
@@ -48,7 +54,8 @@ class Pieces:
 class Assignments:
     """Parts of the data, each to be assigned to clusters by one rule."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, *, partial: bool = False) -> None:
+        """Nothing comes from outside: `partial` makes no difference."""
         self.run = run
 
     def missing(self) -> Sequence[str]:
@@ -77,6 +84,10 @@ class Assignments:
     def make(self, share: str) -> None:
         """Assign the samples of a part."""
         partition.assign_part(self._parts, share, self._rule, self.run.partition.path)
+
+    def outside(self, share: str) -> Sequence[Path] | None:
+        """Nothing comes from outside."""
+        return []
 
     @property
     def _parts(self) -> parts.Parts:

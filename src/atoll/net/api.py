@@ -14,15 +14,17 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 import atoll
 from atoll.errors import AtollError, Interrupted, StorageError
-from atoll.net import keys, protocol, signing
+from atoll.net import keys, protocol, relocating, signing
 from atoll.net.artifacts import PIECE, ArtifactError
 from atoll.net.callers import Caller
 from atoll.net.coordinator import Coordinator
 from atoll.net.database import Away
 from atoll.net.leasing import LeaseError
+from atoll.net.pacing import TooMany
 from atoll.net.protocol import BODY, Message, Problem, Problems, ProtocolError, parse
 from atoll.net.results import NotYours
 from atoll.net.signing import Unsigned
@@ -66,6 +68,12 @@ def _request(http: Request) -> signing.Request:
     return signing.Request(http.method, str(http.url), dict(http.headers.items()))
 
 
+def _writable(here: Coordinator) -> None:
+    """Nothing is changed here of a run that has moved."""
+    if here.moved:
+        raise LeaseError("moved", "this run is served elsewhere now; GET /v1/relocation says where")
+
+
 def _caller(here: Coordinator, http: Request, body: bytes) -> Caller:
     """Who asks; the device is looked up once."""
     devices: dict[str, Any] = {}
@@ -78,6 +86,7 @@ def _caller(here: Coordinator, http: Request, body: bytes) -> Caller:
         return keys.public_key(device.public)
 
     signed = signing.verify(_request(http), body, find, here.clock.date())
+    here.pace.check(signed.key_id, here.clock.now())
     device = devices[signed.key_id]
     return Caller(device.account, device.id, signed)
 
@@ -116,6 +125,7 @@ def _posted(
         here, name = here_of(http), http.path_params.get("name", "")
 
         def work() -> bytes:
+            _writable(here)
             caller = _caller(here, http, body)
             return act(here, caller, parse(kind, body), name).model_dump_json().encode()
 
@@ -197,6 +207,7 @@ async def accounts(http: Request) -> Response:
     body, here = await body_of(http), here_of(http)
 
     def work() -> bytes:
+        _writable(here)
         message = parse(protocol.Join, body)
         device = keys.public_key(message.delegation.device)
         name = keys.identity(message.delegation.device)
@@ -215,6 +226,15 @@ def manifest(http: Request) -> Any:
     if signed is None:
         raise HTTPException(404, "nothing is published here yet")
     return signed
+
+
+@router.get("/v1/relocation", response_model=relocating.SignedRelocation, responses=PROBLEMS)
+def relocation(http: Request) -> Any:
+    """Where the run is served now, signed, if it is elsewhere."""
+    notice = relocating.notice(here_of(http).database)
+    if notice is None:
+        raise HTTPException(404, "the run is served here")
+    return notice
 
 
 @router.get("/v1/submissions/{name}", response_model=protocol.Receipt, responses=PROBLEMS)
@@ -252,6 +272,7 @@ async def send(http: Request, sha256: str) -> Response:
     body, here = await body_of(http, PIECE), here_of(http)
 
     def work() -> tuple[bool, int, int]:
+        _writable(here)
         caller = _caller(here, http, body)
         given = http.headers.get("content-range", "")
         if EMPTY.fullmatch(given) and not body:
@@ -313,21 +334,37 @@ def _problem(
 
 
 async def _unsigned(http: Request, error: Any) -> Response:
+    here_of(http).faults.note(f"request_{error.code}")
     status = 409 if error.code in ("replay", "update") else 401
     return _problem(status, error.code, str(error), now=here_of(http).clock.date())
 
 
 async def _lease(http: Request, error: Any) -> Response:
+    here_of(http).faults.note("lease_refused", error.code)
     return _problem(409, error.code, str(error))
 
 
 async def _artifact(http: Request, error: Any) -> Response:
+    if error.status != 404:
+        here_of(http).faults.note("upload_refused", error.code)
     retry = {429: 600.0, 507: 60.0}.get(error.status)
     return _problem(error.status, error.code, str(error), retry)
 
 
 async def _away(http: Request, error: Any) -> Response:
+    here_of(http).faults.note("database_away" if isinstance(error, Away) else "store_away")
     return _problem(503, "away", "the coordinator's database or store is away; come back", RETRY)
+
+
+async def _too_many(http: Request, error: Any) -> Response:
+    here_of(http).faults.note("request_too_many")
+    return _problem(429, "rate", str(error), error.seconds)
+
+
+async def _cut(http: Request, error: Any) -> Response:
+    """Nobody hears the answer."""
+    here_of(http).faults.note("request_cut")
+    return _problem(400, "cut", "the request ended before its end")
 
 
 async def _http(http: Request, error: Any) -> Response:
@@ -336,6 +373,7 @@ async def _http(http: Request, error: Any) -> Response:
 
 def _plain(status: int, code: str) -> Callable[[Request, Any], Any]:
     async def handler(http: Request, error: Any) -> Response:
+        here_of(http).faults.note("request_refused", code)
         return _problem(status, code, str(error))
 
     return handler
@@ -348,6 +386,8 @@ HANDLERS: dict[type[Exception], Callable[[Request, Any], Any]] = {
     Away: _away,
     StorageError: _away,
     Interrupted: _away,
+    TooMany: _too_many,
+    ClientDisconnect: _cut,
     ProtocolError: _plain(400, "message"),
     keys.KeyProblem: _plain(401, "key"),
     NotYours: _plain(404, "missing"),

@@ -2,16 +2,21 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import case, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from atoll.net import keys
 from atoll.net.crash import crash_point
-from atoll.net.database import Database
+from atoll.net.database import Base, Database
 from atoll.net.planning import Book
 from atoll.net.protocol import VERSION, Join, Joined
 from atoll.net.signing import Signed, Unsigned
-from atoll.net.tables import Account, Device, Nonce
+from atoll.net.tables import Account, Device
+
+DEVICES, NONCES = (Base.metadata.tables[name] for name in ("devices", "nonces"))
+AWAY = 3600.0
+"""Seconds of silence after which a device that comes back has been away: twice as long as any must wait."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +35,25 @@ def device(database: Database, key_id: str, now: float) -> Device | None:
     return row if row is not None and row.expires > now else None
 
 
+def present(device: Device, now: float) -> None:
+    """A device is heard of; after a long silence it has come anew."""
+    if now - device.seen > AWAY or not device.since:
+        device.since = now
+    device.seen = now
+
+
+def heard(session: Session, name: str, now: float) -> None:
+    """The same for a device that nobody has looked at, without looking."""
+    came = case((or_(DEVICES.c.seen < now - AWAY, DEVICES.c.since == 0), now), else_=DEVICES.c.since)
+    session.execute(update(DEVICES).where(DEVICES.c.id == name).values(since=came, seen=now))
+
+
 def once(session: Session, signed: Signed) -> None:
     """Remember a request for as long as it is good, so that nobody can send it once more."""
-    if session.get(Nonce, (signed.key_id, signed.nonce)) is not None:
-        raise Unsigned("replay", "this request was made already; sign a new one")
-    session.add(Nonce(key=signed.key_id, nonce=signed.nonce, expires=signed.expires))
+    try:
+        session.execute(insert(NONCES).values(key=signed.key_id, nonce=signed.nonce, expires=signed.expires))
+    except IntegrityError:
+        raise Unsigned("replay", "this request was made already; sign a new one") from None
 
 
 def join(database: Database, book: Book, now: float, message: Join, signed: Signed) -> Joined:
@@ -71,9 +90,10 @@ def _device(session: Session, book: Book, answer: Joined, message: Join, now: fl
     if row is not None:
         if row.account != answer.account:
             raise Unsigned("signature", "this device acts for another account; make it a new key")
-        row.expires, row.seen = delegation.expires, now
+        row.expires = delegation.expires
+        present(row, now)
         return
-    times = {"expires": delegation.expires, "created": now, "seen": now}
+    times = {"expires": delegation.expires, "created": now, "seen": now, "since": now}
     session.add(
         Device(id=answer.device, account=answer.account, public=delegation.device, capabilities={}, **times)
     )

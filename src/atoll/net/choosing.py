@@ -1,18 +1,30 @@
-"""Which task a machine gets: one that it can do and may do, of a size that fits; or why there is none."""
+"""Which task a machine gets: one that it can do and may do, of a size that fits; or why there is none.
+
+The database does the looking: a request costs as much with a thousand tasks as with ten.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import exists, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Select, String, and_, cast, exists, func, not_, or_, select
+from sqlalchemy.orm import Session, aliased
 
 from atoll.net import leasing
 from atoll.net.planning import Plan
-from atoll.net.protocol import Capabilities, Refusal, Unit
+from atoll.net.protocol import Capabilities, ReasonCode, Refusal, Unit
 from atoll.net.tables import Device, LeaseRow, TaskRow
 
-LOOK = 256
-"""Free tasks that are looked at, the oldest first: a request's cost does not grow with the queue."""
+LOOK = 64
+"""Tasks that fit, the oldest first, among which one is chosen whose files the machine has."""
+AGAIN = 3600.0
+"""Seconds after which a machine may try once more what failed on it, if nobody else has."""
+STAY = 8.0
+"""Times that it takes to send a state for which a machine should have been there before it trains …"""
+GRACE = 0.5
+"""… unless nobody who has takes the task for so many times of it."""
+LONG = 8.0
+"""Times that it takes to send a state for which a training should at least last."""
 
 
 @dataclass(frozen=True)
@@ -25,57 +37,101 @@ class Choice:
     """Seconds that it will need."""
 
 
+@dataclass(frozen=True)
+class Rule:
+    """What a task must be for a machine to get it, and what is said where none is."""
+
+    holds: ColumnElement[bool]
+    code: ReasonCode
+    sentence: str
+    asked: Select[Any] | None = None
+    """A number or words of the tasks before this rule, to be put into the sentence."""
+
+
 def choose(
-    session: Session, device: Device, capabilities: Capabilities, plan: Plan, target: float
+    session: Session, device: Device, capabilities: Capabilities, plan: Plan, target: float, now: float
 ) -> Choice | Refusal:
     """The best of the free tasks for this device."""
-    free = select(TaskRow).where(TaskRow.state.in_(leasing.FREE)).order_by(TaskRow.id).limit(LOOK)
-    rows = list(session.scalars(free))
-    if not rows:
-        return _none(session)
-    reasons: list[tuple[str, str]] = []
-    fitting = []
-    for row in rows:
-        unit = Unit.model_validate(row.unit)
-        reason = _unfit(row, unit, device, capabilities)
-        if reason is None:
-            fitting.append((row, unit))
-        else:
-            reasons.append(reason)
-    holds = set(capabilities.holds)
-    fitting.sort(key=lambda pair: _order(pair[1], capabilities, holds))
-    for row, unit in fitting:
-        if _may(session, row, device):
+    free = TaskRow.state.in_(leasing.FREE)
+    rules = _rules(device, capabilities, now)
+    fitting = _where(select(TaskRow), free, rules)
+    first = fitting.order_by(TaskRow.gpu != capabilities.gpu, TaskRow.id).limit(LOOK)
+    pairs = [(row, Unit.model_validate(row.unit)) for row in session.scalars(first)]
+    if not pairs:
+        return _why(session, free, rules)
+    here = set(capabilities.holds)
+    pairs.sort(key=lambda pair: _order(pair[1], capabilities, here))
+    for row, unit in pairs:
+        if _stays(row, unit, device, capabilities, now):
             speed = device.speed or capabilities.speed
-            sized = _sized(plan, row, unit, speed, target)
+            sized = _sized(plan, row, unit, speed, max(target, LONG * _sending(unit, capabilities)))
             return Choice(row, sized, sized.work / speed if speed else 0.0)
-    if fitting:
-        sentence = "what is left needs machines of other accounts; there will be more"
-        return Refusal(reason="waiting", sentence=sentence, retry_after_s=0)
-    code, sentence = max(set(reasons), key=reasons.count)
-    return Refusal(reason=code, sentence=sentence, retry_after_s=0)
+    sentence = "what is free is for machines that have been here for longer; stay, or come back"
+    return Refusal(reason="waiting", sentence=sentence, retry_after_s=0)
 
 
-def _none(session: Session) -> Refusal:
+def _rules(device: Device, capabilities: Capabilities, now: float) -> list[Rule]:
+    """What a task must be, one thing after the other."""
+    kinds = func.min(TaskRow.role)
+    words = "there is work of the kind '{}', which your machine does not take"
+    rules = [Rule(TaskRow.role.in_(capabilities.roles), "role", words, select(kinds))]
+    if capabilities.memory:
+        words = "what is free needs {:.1f} GiB of memory, more than you offer"
+        least = select(func.min(TaskRow.memory) / 2.0**30)
+        rules.append(Rule(TaskRow.memory <= capabilities.memory, "too-little-memory", words, least))
+    if capabilities.disk:
+        words = "what is free needs more disk than you offer"
+        rules.append(Rule(TaskRow.disk * 2 <= capabilities.disk, "too-little-memory", words))
+    clean = cast(TaskRow.failed, String).not_like(f"%{device.id}%")
+    words = "what is free failed on your machine before; another one tries it"
+    rules.append(Rule(or_(clean, TaskRow.heard < now - AGAIN), "waiting", words))
+    words = "what is left needs machines of other accounts; there will be more"
+    return [*rules, Rule(_others(device), "waiting", words)]
+
+
+def _others(device: Device) -> ColumnElement[bool]:
+    """Copies that must agree are made by different accounts, and nobody audits himself."""
+    sibling = aliased(TaskRow)
+    return not_(
+        exists()
+        .where(
+            sibling.key == TaskRow.key,
+            sibling.id != TaskRow.id,
+            LeaseRow.task == sibling.id,
+            LeaseRow.account == device.account,
+            LeaseRow.state != "released",
+        )
+        .correlate(TaskRow)
+    )
+
+
+def _where(query: Select[Any], free: ColumnElement[bool], rules: Collection[Rule]) -> Select[Any]:
+    return query.where(and_(free, *(rule.holds for rule in rules)))
+
+
+def _why(session: Session, free: ColumnElement[bool], rules: list[Rule]) -> Refusal:
+    """Why there is nothing: the first thing that no free task is."""
+    for count, rule in enumerate(rules):
+        if session.scalar(_where(select(TaskRow.id), free, rules[: count + 1]).limit(1)) is None:
+            asked = None if rule.asked is None else session.scalar(_where(rule.asked, free, rules[:count]))
+            if rule.asked is not None and asked is None:
+                break  # there is nothing at all
+            return Refusal(reason=rule.code, sentence=rule.sentence.format(asked), retry_after_s=0)
+    return none_free(session)
+
+
+def is_any_free(session: Session) -> bool:
+    """Whether there is anything that somebody could begin."""
+    return session.scalar(select(TaskRow.id).where(TaskRow.state.in_(leasing.FREE)).limit(1)) is not None
+
+
+def none_free(session: Session) -> Refusal:
+    """Why there is nothing to begin, for anybody."""
     held = session.scalar(select(func.count()).where(TaskRow.state.in_((*leasing.HELD, *leasing.JUDGED))))
     if held:
         sentence = f"{held} units are being worked on or checked, and what follows waits for them"
         return Refusal(reason="waiting", sentence=sentence, retry_after_s=0)
     return Refusal(reason="no-work", sentence="there is nothing to do at the moment", retry_after_s=0)
-
-
-def _unfit(row: TaskRow, unit: Unit, device: Device, capabilities: Capabilities) -> tuple[str, str] | None:
-    """Why a machine cannot do a unit, as a code and a sentence."""
-    if unit.role not in capabilities.roles:
-        return "role", f"there is work of the kind '{unit.role}', which your machine does not take"
-    if capabilities.memory and unit.memory > capabilities.memory:
-        needed = unit.memory / 2**30
-        return "too-little-memory", f"what is free needs {needed:.1f} GiB of memory, more than you offer"
-    if capabilities.disk and sum(file.size for file in unit.inputs) * 2 > capabilities.disk:
-        return "too-little-memory", "what is free needs more disk than you offer"
-    if device.id in row.failed:
-        return "waiting", "what is free failed on your machine before; another one tries it"
-    return None
 
 
 def _order(unit: Unit, capabilities: Capabilities, holds: Collection[str]) -> tuple[bool, int]:
@@ -84,15 +140,21 @@ def _order(unit: Unit, capabilities: Capabilities, holds: Collection[str]) -> tu
     return unit.gpu != capabilities.gpu, -here
 
 
-def _may(session: Session, row: TaskRow, device: Device) -> bool:
-    """Copies that must agree are made by different accounts, and nobody audits himself."""
-    siblings = select(TaskRow.id).where(TaskRow.key == row.key, TaskRow.id != row.id)
-    taken = select(
-        exists().where(
-            LeaseRow.task.in_(siblings), LeaseRow.account == device.account, LeaseRow.state != "released"
-        )
-    )
-    return not session.scalar(taken)
+def _sending(unit: Unit, capabilities: Capabilities) -> float:
+    """Seconds in which a machine sends the state of a training; 0 where nobody knows."""
+    sizes = [file.size for file in unit.inputs if "/state/" in file.path]
+    return max(sizes, default=0) * 8 / (capabilities.up * 1e6) if capabilities.up and unit.every else 0.0
+
+
+def _stays(row: TaskRow, unit: Unit, device: Device, capabilities: Capabilities, now: float) -> bool:
+    """Whether a machine has been here for long enough to hand on what it will have trained.
+
+    Whoever has been here for hours mostly stays for hours; whoever has just come mostly goes soon, and takes
+    with it what it could not send. Where sending takes no time, or nobody better comes, anybody may train.
+    """
+    sending = _sending(unit, capabilities)
+    waited = now - max(row.created, row.heard)
+    return now - device.since >= STAY * sending or waited >= GRACE * sending
 
 
 def _sized(plan: Plan, row: TaskRow, unit: Unit, speed: float, target: float) -> Unit:
@@ -101,3 +163,19 @@ def _sized(plan: Plan, row: TaskRow, unit: Unit, speed: float, target: float) ->
     if row.fence or not speed or not steps or not unit.work:
         return unit
     return plan.shortened(unit, int(steps * target * speed / unit.work))
+
+
+def learn(device: Device, unit: Unit, row: TaskRow, lease: LeaseRow, now: float) -> None:
+    """How fast a machine really is, of a training that it hands in: from lease to result, whatever it did.
+
+    Steps that others had done before it are not its own. The newest result counts for a third, and for four
+    times more or less than was thought at most: a machine may have been asleep.
+    """
+    others = [step for _, name, step in (row.micro or {}).get("shares", []) if name != lease.id]
+    own = unit.last - max([unit.first, *others])
+    seconds = now - lease.created
+    if not unit.every or own <= 0 or seconds < 1.0 or not unit.work:
+        return
+    speed = unit.work * own / (unit.last - unit.first) / seconds
+    before = device.speed or float((device.capabilities or {}).get("speed") or speed)
+    device.speed = before + (min(4 * before, max(before / 4, speed)) - before) / 3

@@ -16,7 +16,7 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from atoll.errors import AtollError, ConfigError, CorruptError, Interrupted
-from atoll.net import keys, signing
+from atoll.net import keys, relocating, signing
 from atoll.net.protocol import (
     Acknowledged,
     Capabilities,
@@ -107,6 +107,7 @@ class Client:
         """Whether somebody asks to stop: then a coordinator that is away is not waited for."""
         self.offset = 0.0
         """Seconds by which the coordinator's clock is ahead of ours."""
+        self._manifest: Manifest | None = None
         self._http = httpx.Client(timeout=TIMEOUT, transport=transport, follow_redirects=False)
 
     def close(self) -> None:
@@ -123,7 +124,8 @@ class Client:
         """What the run is, in the words that its coordinator has signed."""
         raw = self._ask("GET", "/v1/manifest", patience=SHORT).content
         signed = parse(SignedManifest, raw)
-        return checked(signed), signed
+        self._manifest = checked(signed)
+        return self._manifest, signed
 
     def join(self, delegation: Delegation, nickname: str = "") -> Joined:
         """Introduce this device."""
@@ -243,6 +245,8 @@ class Client:
             answer = self._send_signed(method, path, body, headers)
         if answer.status_code >= 500 or answer.status_code in (408, 425, 429):
             raise Fault(f"{answer.status_code}: {_problem(answer)[1]}")
+        if answer.status_code == 409 and _problem(answer)[0] == "moved":
+            self._move()
         if answer.status_code >= 400 and answer.status_code not in final:
             raise Refused(*_problem(answer))
         return answer
@@ -260,6 +264,16 @@ class Client:
                     "asked to stop while the coordinator is away; what is held is kept"
                 ) from None
             raise Fault(_words(error)) from None
+
+    def _move(self) -> None:
+        """Go to where the run is served now, if its own coordinator says so; there one asks again."""
+        if self._manifest is None:
+            return
+        answer = self._send_signed("GET", "/v1/relocation", b"", {})
+        relocation = relocating.checked(parse(relocating.SignedRelocation, answer.content), self._manifest)
+        self.addresses = [one.rstrip("/") for one in relocation.addresses]
+        self.event("moved", addresses=self.addresses)
+        raise Fault("the run has moved")
 
     def _set_clock(self, answer: httpx.Response) -> None:
         with contextlib.suppress(KeyError, ValueError, TypeError):

@@ -7,16 +7,18 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from atoll.net import callers, leasing, results
 from atoll.net.artifacts import Artifacts
 from atoll.net.callers import Caller, once
-from atoll.net.choosing import Choice, choose
+from atoll.net.choosing import Choice, choose, is_any_free, learn, none_free
 from atoll.net.crash import crash_point
-from atoll.net.database import Database
+from atoll.net.database import Base, Database
+from atoll.net.faults import Faults
 from atoll.net.judging import Judge
+from atoll.net.pacing import Pace
 from atoll.net.planning import Book, Plan
 from atoll.net.protocol import (
     VERSION,
@@ -39,10 +41,27 @@ from atoll.net.protocol import (
 )
 from atoll.net.results import NotYours
 from atoll.net.signing import Signed
-from atoll.net.tables import BlobRow, Device, LeaseRow, SubmissionRow, TaskRow, happened
+from atoll.net.tables import TASK_FIELDS, BlobRow, Device, LeaseRow, SubmissionRow, TaskRow, happened
 from atoll.storage.clock import CLOCK, Clock
 
 ACTIVE = "active"
+GIVEN_AWAY = "it was given to another"
+LEASES, TASKS = (Base.metadata.tables[name] for name in ("leases", "tasks"))
+HOLDING = (
+    select(
+        LeaseRow.account,
+        LeaseRow.fence.label("lease_fence"),
+        LeaseRow.deadline.label("lease_deadline"),
+        LeaseRow.task,
+        TaskRow.name,
+        *(getattr(TaskRow, key) for key in TASK_FIELDS),
+    )
+    .join(TaskRow, TaskRow.id == LeaseRow.task)
+    .where(LeaseRow.id == bindparam("name"))
+)
+"""A lease by its name, and the task that it is of."""
+COUNTED, LONGEST = 60.0, 1800.0
+"""Seconds for which a count of machines is good, and after which at the latest one may ask again."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +70,9 @@ class Limits:
 
     leases: int = 64
     retry: float = 30.0
-    """Seconds after which one may ask again where there is no work."""
+    """Seconds after which one may ask again where there is no work, if few ask."""
+    questions: float = 50.0
+    """Times a second that all who have no work may ask together."""
     target: float = 7200.0
     """Seconds for which a lease of a training should last."""
 
@@ -73,6 +94,15 @@ class Coordinator:
     url: str = ""
     done: bool = False
     """Whether everything is there."""
+    opened: dict[str, Unit] = field(default_factory=dict)
+    """Units that are tasks already, as far as this process knows, by what there is one of at a time."""
+    moved: bool = False
+    """Whether another address serves the run now: then nothing is written here any more."""
+    faults: Faults = field(default_factory=Faults)
+    pace: Pace = field(default_factory=Pace)
+    _counted: float = -1.0
+    _awake: int = 0
+    """Machines that were heard of lately, counted now and then."""
 
     def join(self, message: Join, signed: Signed) -> Joined:
         """A device introduces itself, or does so again."""
@@ -96,15 +126,16 @@ class Coordinator:
             return self._refused("other-run", "another run is served here now; join again", 60.0)
         if self.done:
             return self._refused("finished", "the run is finished; thank you", 3600.0)
+        name = self._lease_name(caller, request)
+        idle = self._idle(name)
         crash_point("lease.before-commit")
-        with self.database.writing() as session:
+        with self.database.writing(durable=idle is None) as session:
             once(session, caller.signed)
             device = session.get_one(Device, caller.device)
-            device.seen, device.capabilities = (
-                now,
-                request.capabilities.model_dump(mode="json", exclude={"holds"}),
-            )
-            name = self._lease_name(caller, request)
+            callers.present(device, now)
+            if idle is not None:
+                return self._refused(idle.reason, idle.sentence, self._patience(session, now))
+            device.capabilities = request.capabilities.model_dump(mode="json", exclude={"holds"})
             known = session.get(LeaseRow, name)
             if known is not None:
                 return self._offer(session, known, now)
@@ -115,12 +146,25 @@ class Coordinator:
                 return self._refused(
                     "limit", f"your account has {held} leases; finish some", self.limits.retry
                 )
-            choice = choose(session, device, request.capabilities, self.plan, self.limits.target)
+            choice = choose(session, device, request.capabilities, self.plan, self.limits.target, now)
             if isinstance(choice, Refusal):
-                return choice.model_copy(update={"now": now, "retry_after_s": self.limits.retry})
+                return self._refused(choice.reason, choice.sentence, self._patience(session, now))
             answer = self._leased(session, choice, caller, name, now)
         crash_point("lease.after-commit")
         return answer
+
+    def _idle(self, name: str) -> Refusal | None:
+        """Why there is nothing for anybody, by a look that disturbs no writer; None where there may be."""
+        with self.database.reading() as session:
+            known = session.get(LeaseRow, name) is not None
+            return None if known or is_any_free(session) else none_free(session)
+
+    def _patience(self, session: Session, now: float) -> float:
+        """When to come back: the later, the more there are who wait, so that all of them are no burden."""
+        if not self._counted <= now < self._counted + COUNTED:
+            recent = select(func.count()).where(Device.seen > now - LONGEST)
+            self._counted, self._awake = now, session.scalar(recent) or 0
+        return min(LONGEST, max(self.limits.retry, self._awake / self.limits.questions))
 
     def _lease_name(self, caller: Caller, request: LeaseRequest) -> str:
         """The same for the same request, however often it is made."""
@@ -143,7 +187,7 @@ class Coordinator:
             )
         row.task = leasing.lease(row.task, name, now, choice.expected, self.terms)
         if unit.digest != row.digest:
-            row.unit, row.digest, row.name = unit.model_dump(mode="json"), unit.digest, unit.name
+            row.describe(unit)
         lease = LeaseRow(
             id=name,
             task=row.id,
@@ -192,30 +236,30 @@ class Coordinator:
         return Refusal(reason=reason, sentence=sentence, retry_after_s=retry, now=self.clock.date())
 
     def heartbeat(self, caller: Caller, name: str, message: Heartbeat) -> HeartbeatAnswer:
-        """A holder is still there."""
+        """A holder is still there; most requests are this one, so it reads and writes as little as it can."""
         now = self.clock.date()
         with self.database.writing(durable=False) as session:
             once(session, caller.signed)
-            lease, row = self._own(session, caller, name, message.fence)
-            after = leasing.heartbeat(row.task, lease.fence, now)
+            held = session.execute(HOLDING, {"name": name}).first()
+            if held is None or held.account != caller.account:
+                raise NotYours("there is no such lease of yours")
+            if held.lease_fence != message.fence:
+                raise leasing.LeaseError(
+                    "fence", f"this lease has fence {held.lease_fence}, not {message.fence}"
+                )
+            task = leasing.Task(**{key: getattr(held, key) for key in TASK_FIELDS})
+            after = leasing.heartbeat(task, message.fence, now)
+            terms = {"heartbeat_s": self.terms.heartbeat, "now": now}
             if after is None:
-                reason = (
-                    f"{row.name} is {row.state}" if row.fence == lease.fence else "it was given to another"
-                )
-                return HeartbeatAnswer(
-                    verdict="stop",
-                    reason=reason,
-                    deadline=lease.deadline,
-                    heartbeat_s=self.terms.heartbeat,
-                    now=now,
-                )
-            row.task = after
-            lease.heard, lease.step, lease.loss, lease.head = now, message.step, message.loss, message.head
-            lease.state, lease.deadline = ACTIVE, row.deadline
-            session.execute(update(Device).where(Device.id == caller.device).values(seen=now))
-        return HeartbeatAnswer(
-            verdict="keep", deadline=row.deadline, heartbeat_s=self.terms.heartbeat, now=now
-        )
+                reason = f"{held.name} is {held.state}" if held.fence == message.fence else GIVEN_AWAY
+                return HeartbeatAnswer(verdict="stop", reason=reason, deadline=held.lease_deadline, **terms)
+            facts = {"step": message.step, "loss": message.loss, "head": message.head}
+            times = {"heard": now, "state": ACTIVE, "deadline": after.deadline}
+            session.execute(update(LEASES).where(LEASES.c.id == name).values(**facts, **times))
+            changed = {"state": after.state, "heard": after.heard}
+            session.execute(update(TASKS).where(TASKS.c.id == held.task).values(**changed))
+            callers.heard(session, caller.device, now)
+        return HeartbeatAnswer(verdict="keep", deadline=after.deadline, **terms)
 
     def progress(self, caller: Caller, name: str, message: Progress) -> Acknowledged:
         """A state on the way that is here: whoever comes next goes on from it."""
@@ -278,6 +322,8 @@ class Coordinator:
             lease, row = self._own(session, caller, name, message.fence)
             known = session.get(SubmissionRow, number)
             if known is None:
+                unit = Unit.model_validate(lease.unit)
+                learn(session.get_one(Device, lease.device), unit, row, lease, now)
                 results.take(session, self.plan, self.book, lease, row, message, number, now, long)
         crash_point("submit.after-commit")
         if known is None or known.state == "received":

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import JSON, Engine, create_engine, event, text
+from sqlalchemy import JSON, Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import DeclarativeBase, Session
@@ -90,6 +90,17 @@ class Database:
             yield session
             session.expunge_all()  # what was read stays readable
             session.rollback()
+
+    @contextlib.contextmanager
+    def migrating(self) -> Iterator[Connection]:
+        """A connection in one transaction beside which nobody writes, to change the tables themselves."""
+        with self._told(), self.engine.connect() as connection:
+            if self.is_sqlite:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            else:
+                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": WRITER})
+            yield connection
+            connection.commit()
 
     def create(self) -> None:
         """All tables as they are today; who keeps a database migrates it instead."""

@@ -20,7 +20,7 @@ import atoll
 from atoll import plan
 from atoll.config import Facts, RunConfig
 from atoll.errors import ConfigError, RunError
-from atoll.net import judging, keeping, keys, leasing, log, publishing, units
+from atoll.net import judging, keeping, keys, leasing, log, publishing, relocating, units
 from atoll.net.api import create_app
 from atoll.net.artifacts import Artifacts
 from atoll.net.books import Books
@@ -28,6 +28,7 @@ from atoll.net.coordinator import Coordinator, Limits
 from atoll.net.crash import crash_point
 from atoll.net.database import Database
 from atoll.net.keeping import Keeper
+from atoll.net.migrating import migrate
 from atoll.net.protocol import File, Manifest, SignedManifest, Unit, parse
 from atoll.net.statements import Signer
 from atoll.net.tables import Setting
@@ -63,7 +64,10 @@ class Choices:
     licence: str = ""
     linger: float = 30.0
     """Seconds for which a finished run is still served, so that workers hear of it."""
-    retry: float = 10.0
+    retry: float = 1.0
+    """Seconds after which a machine without work may ask again; the more there are, the later."""
+    moved: tuple[str, ...] = ()
+    """Where the run is served from now on, if no longer here."""
     pulse: float = keeping.EVERY
     terms: leasing.Terms = field(default_factory=leasing.Terms)
 
@@ -141,7 +145,7 @@ def opened(run: Run, choices: Choices, clock: Clock = CLOCK) -> Iterator[Hosted]
     place.mkdir(parents=True, exist_ok=True)
     database = Database(choices.database or str(place / "coordinator.db"))
     try:
-        migrated(database)
+        migrate(database)
         store = open_store(choices.store or str((place / "store").resolve()))
         artifacts = Artifacts(store, place / "scratch", database, clock=clock)
         key, log_key = keys.read_or_make(place / "coordinator.key"), keys.read_or_make(place / "log.key")
@@ -168,15 +172,13 @@ def opened(run: Run, choices: Choices, clock: Clock = CLOCK) -> Iterator[Hosted]
         signed = SignedManifest(
             manifest=text, signature=key.sign(text.encode()).hex(), key=keys.public_hex(key)
         )
+        if choices.moved:
+            relocating.announce(coordinator, key, choices.moved)
+        coordinator.moved = relocating.is_elsewhere(database, choices.addresses)
         publisher = log.Publisher(database, store, log_key, f"atoll/{manifest.digest[:16]}")
         yield Hosted(here, coordinator, signed, publisher, choices)
     finally:
         database.close()
-
-
-def migrated(database: Database) -> None:
-    """Bring a database to the tables of today."""
-    database.create()
 
 
 def _known(database: Database, draft: Manifest) -> str | None:
@@ -288,8 +290,11 @@ def serve(
         if tls is not None:
             server.config.ssl_certfile, server.config.ssl_keyfile = tls
         keeper = hosted.keep()
-        keeper.tick()
-        keeper.start()
+        if hosted.coordinator.moved:
+            hosted.publisher.publish()
+        else:
+            keeper.tick()
+            keeper.start()
         ended = threading.Event()
         watcher = threading.Thread(target=_watch, args=(hosted, server, ended), daemon=True)
         watcher.start()

@@ -24,6 +24,9 @@ from atoll.runs import read_json, stamped, write_json
 from atoll.runs.parsing import unstamped
 from atoll.storage.clock import CLOCK, Clock
 
+MOVED = "moved.json"
+"""In a worker's folder: where runs have moved to, by the addresses under which they were joined."""
+
 
 @dataclass
 class Joining:
@@ -46,8 +49,9 @@ class Joining:
     def worker(self) -> Worker:
         """Introduce this machine to the coordinator, ready to work."""
         home = Home(self.folder)
+        moved = _read(self.folder / MOVED).get(self.url, [])
         client = Client(
-            [self.url],
+            [*moved, self.url],
             home.key(),
             clock=self.clock,
             event=self._fault,
@@ -95,6 +99,9 @@ class Joining:
 
     def _fault(self, kind: str, /, **facts: Any) -> None:
         self.faults.append({"event": kind, **facts})
+        if kind == "moved":
+            self.tell.news(f"the run has moved to {', '.join(facts['addresses'])}")
+            write_json(self.folder / MOVED, {**_read(self.folder / MOVED), self.url: facts["addresses"]})
 
 
 def join(joining: Joining, *, once: bool = False) -> dict[str, Any]:
@@ -155,13 +162,17 @@ def _settings(manifest: Manifest) -> dict[str, Any]:
 
 def _same_coordinator(path: Path, url: str, key: str) -> None:
     """An error if another answers at an address than the first time."""
-    try:
-        known = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        known = {}
+    known = _read(path)
     if known.setdefault(url, key) != key:
         raise CorruptError(f"{url} has another key than before; ask who runs it, then remove {path}")
     write_json(path, known)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
 
 
 def _room(limits: Limits) -> str:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 TABLE = "table"
 """The setting that counts changes of the run's files."""
+MOST_COPIES = 9
+"""Machines that are asked about a unit on which they do not agree; then it is the unit's own fault."""
 
 
 class Judge:
@@ -91,9 +93,13 @@ class Judge:
         best = max(votes.values(), key=len, default=[])
         if len(best) < unit.quorum:
             if len(votes) > 1 and all(copy.candidate for copy in copies):
-                add_copy(session, copies, here.clock.date())
-                names = [copy.name for copy in copies[:1]]
-                happened(session, here.clock.date(), "quorum_disagrees", task=names[0], copies=len(copies))
+                happened(
+                    session, here.clock.date(), "quorum_disagrees", task=copies[0].name, copies=len(copies)
+                )
+                if len(copies) < MOST_COPIES:
+                    add_copy(session, copies, here.clock.date())
+                else:
+                    set_aside(here, session, copies, f"{len(copies)} machines came to {len(votes)} results")
             return False
         for copy in copies:
             mine = next((one for one in candidates if one is not None and one.id == copy.candidate), None)
@@ -173,6 +179,15 @@ def reject(
         here.book.note(session, "quarantine", {"unit": row.name, "reason": reason}, now)
 
 
+def set_aside(here: "Coordinator", session: Session, copies: list[TaskRow], reason: str) -> None:
+    """A unit that no two machines do alike: nobody is blamed, nobody is asked again."""
+    now = here.clock.date()
+    for copy in copies:
+        copy.state = "quarantined"
+    happened(session, now, "unit_quarantined", task=copies[0].name, reason=reason)
+    here.book.note(session, "quarantine", {"unit": copies[0].name, "reason": reason}, now)
+
+
 def decide(here: "Coordinator", session: Session, submission: SubmissionRow, state: str, reason: str) -> None:
     """Write a decision down."""
     now = here.clock.date()
@@ -234,8 +249,10 @@ def advance(here: "Coordinator") -> None:
             current = session.get(Setting, TABLE)
             if (current and current.value) == (version and version.value):
                 for unit in units:
-                    _open(session, unit, here.clock.date())
+                    if here.opened.get(key_of(unit)) != unit:
+                        _open(session, unit, here.clock.date())
                 break
+    here.opened = {key_of(unit): unit for unit in units}
     crash_point("advance.after-commit")
 
 
@@ -253,23 +270,14 @@ def _open(session: Session, unit: Unit, now: float) -> None:
         return
     for row in known:  # a unit that nobody has begun may have other inputs by now
         if row.digest != unit.digest and row.state == "open" and row.fence == 0:
-            row.unit, row.digest, row.name = unit.model_dump(mode="json"), unit.digest, unit.name
+            row.describe(unit)
 
 
 def new_row(unit: Unit, key: str, copy: int, now: float) -> TaskRow:
     """A task that nobody has begun."""
-    return TaskRow(
-        key=key,
-        copy=copy,
-        unit=unit.model_dump(mode="json"),
-        digest=unit.digest,
-        name=unit.name,
-        stage=unit.stage,
-        role=unit.role,
-        state="open",
-        failed=[],
-        created=now,
-    )
+    row = TaskRow(key=key, copy=copy, state="open", failed=[], created=now)
+    row.describe(unit)
+    return row
 
 
 def add_copy(session: Session, copies: list[TaskRow], now: float) -> None:

@@ -15,13 +15,15 @@ from atoll.net.coordinator import Coordinator
 from atoll.net.crash import crash_point
 from atoll.net.database import Away
 from atoll.net.judging import advance, table_of
-from atoll.net.tables import LeaseRow, Nonce, Outage, Setting, SubmissionRow, TaskRow, happened
+from atoll.net.tables import Happening, LeaseRow, Nonce, Outage, Setting, SubmissionRow, TaskRow, happened
 
 PULSE = "pulse"
 EVERY = 10.0
 """Seconds between two signs of life of the coordinator."""
 ABSENT = 3.0
 """Times `EVERY` without one: it was away."""
+REMEMBERED = 10_000
+"""Happenings that are kept for people; what counts is in the log."""
 logger = logging.getLogger(__name__)
 
 
@@ -62,6 +64,8 @@ def sweep(here: Coordinator) -> int:
                 changed += 1
                 happened(session, now, f"holder_{after.state}", task=row.name, lease=row.holder)
         session.execute(delete(Nonce).where(Nonce.expires <= now))
+        newest = session.scalar(select(func.max(Happening.id))) or 0
+        session.execute(delete(Happening).where(Happening.id <= newest - REMEMBERED))
     crash_point("sweep.after-commit")
     return changed
 
@@ -110,7 +114,8 @@ class Keeper:
     def stop(self) -> None:
         """End, and wait for it."""
         self._ended.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def tick(self) -> None:
         """One round."""
@@ -119,12 +124,14 @@ class Keeper:
         reconsider(self._here)
         advance(self._here)
         self._also()
+        self._here.faults.write(self._here.database, self._here.clock.date())
 
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
                 self.tick()
             except Away as error:
+                self._here.faults.note("database_away")
                 logger.warning("%s; asking again", error)
             except AtollError as error:
                 logger.warning("%s", error)

@@ -7,6 +7,7 @@ from typing import Any
 
 from atoll.config import EMBEDDED, OWN_FEATURES, LaunchConfig, RunConfig, validate
 from atoll.errors import ConfigError
+from atoll.net.protocol import MOST_FILES
 from atoll.net.units import SOURCE
 from atoll.runs import Run, graph, safe_name
 
@@ -89,5 +90,10 @@ def _outside(source: str) -> Iterator[tuple[str, Path]]:
     place = f"{SOURCE}/{path.name}" if path.is_dir() else SOURCE
     files: list[Path] = graph.resolve("atoll.data.identity:find_files")(source)
     labels: list[Path] = graph.resolve("atoll.data.identity:idx_files")(files)[1]
+    if len(files) > MOST_FILES:
+        raise ConfigError(
+            f"data.source '{source}' has {len(files):,} files, and a unit names at most {MOST_FILES:,}; "
+            "pack them into tars or Parquet, or `atoll prepare` here first"
+        )
     for file in dict.fromkeys([*files, *labels]):
         yield safe_name(f"{place}/{file.relative_to(root).as_posix()}"), file

@@ -18,7 +18,8 @@ from atoll.net.artifacts import Artifacts
 from atoll.net.crash import crash_point
 from atoll.net.database import Database
 from atoll.net.history import History
-from atoll.net.host import FOLDER, Choices, migrated
+from atoll.net.host import FOLDER, Choices
+from atoll.net.migrating import migrate
 from atoll.net.protocol import Delegation, File, Manifest, Numerics, Result, Unit
 from atoll.net.publishing import located
 from atoll.net.rules import Known
@@ -72,7 +73,7 @@ def take_over(address: str, choices: Choices, clock: Clock = CLOCK) -> Run:
     place.mkdir(parents=True, exist_ok=True)
     database = Database(choices.database or str(place / "coordinator.db"))
     try:
-        migrated(database)
+        migrate(database)
         with database.reading() as session:
             if log.size(session):
                 return run

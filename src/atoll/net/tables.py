@@ -7,6 +7,7 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from atoll.net import leasing
 from atoll.net.database import Base
+from atoll.net.protocol import Unit
 
 DIGEST = String(64)
 TASK_FIELDS = ("state", "fence", "holder", "heard", "deadline", "candidate")
@@ -45,6 +46,8 @@ class Device(Base):
     capabilities: Mapped[dict[str, Any]]
     speed: Mapped[float] = mapped_column(default=0.0)
     """FLOP/s of the work that it has handed in; 0 before any."""
+    since: Mapped[float] = mapped_column(default=0.0)
+    """When it came, if it has not been away for long since then."""
 
 
 class Nonce(Base):
@@ -81,7 +84,17 @@ class TaskRow(Base):
     about: Mapped[str] = mapped_column(String(64), default="", index=True)
     """The submission that an audit looks at."""
     created: Mapped[float]
+    memory: Mapped[int] = mapped_column(BigInteger, default=0)
+    disk: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Bytes of what it reads."""
+    gpu: Mapped[bool] = mapped_column(default=False)
     __table_args__ = (UniqueConstraint("key", "copy"), Index("tasks_state", "state", "id"))
+
+    def describe(self, unit: Unit) -> None:
+        """Say what there is to do, and what that needs of a machine."""
+        self.unit, self.digest, self.name = unit.model_dump(mode="json"), unit.digest, unit.name
+        self.stage, self.role, self.gpu, self.memory = unit.stage, unit.role, unit.gpu, unit.memory
+        self.disk = sum(file.size for file in unit.inputs)
 
     @property
     def task(self) -> leasing.Task:

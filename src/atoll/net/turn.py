@@ -121,6 +121,8 @@ class Turn:
     _upload: "Future[None] | None" = None
     _due: float = 0.0
     _sent: int = -1
+    _next: float = 0.0
+    """When a state may be sent again."""
     _paused: bool = False
 
     @property
@@ -250,12 +252,18 @@ class Turn:
             pass  # the coordinator is away: the work goes on
 
     def _send_later(self) -> None:
-        """Upload the newest state beside the training, if there is one and no other is under way."""
+        """Upload the newest state beside the training, once in a heartbeat's time at most.
+
+        Where states are sent in no time, sending each of them would cost more than it could save.
+        """
         if self.held.offer.unit.role == "train" and (self._upload is None or self._upload.done()):
+            if self.machine.clock.now() < self._next:
+                return
             pointer = self._stage() / STATE / "latest.json"
             if pointer.is_file() and int(read_json(pointer)["step"]) > max(
                 self._sent, self.held.offer.unit.first
             ):
+                self._next = self.machine.clock.now() + self.held.offer.heartbeat_s
                 self._upload = self._pool.submit(self._try_to_send)
 
     def _try_to_send(self) -> None:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import Field
@@ -27,7 +28,7 @@ METRICS, STATE = "metrics.jsonl", "state"
 _STEP = re.compile(rf"{STATE}/step-(\d+)\.safetensors")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sizes:
     """How large units are, and what they are worth."""
 
@@ -117,6 +118,7 @@ class Cut(Message):
     shares: tuple[Share, ...] = Field((), max_length=100_000)
 
 
+@lru_cache(8)
 def parse_shares(raw: bytes) -> tuple[Share, ...]:
     """What a cut says; a stranger's machine has written it."""
     return parse(Cut, raw).shares
@@ -154,10 +156,32 @@ def step_of(node: Node, table: Table) -> int:
 
 def _share(node: Node, share: Share, table: Table, sizes: Sizes) -> Unit:
     known = [path for path in share.inputs if path in table]
-    inputs = (*known, cut_file(node), *_source(node, table))
-    name = f"{node.name} / {share.share}"
-    unit = _unit(node, table, sizes, role="encode", name=name, inputs=inputs)
-    return unit.model_copy(update={"share": share.share, "quorum": sizes.quorum})
+    source = () if any(map(is_source, known)) else _source(node, table)  # it says what it needs, or needs all
+    inputs = (*known, cut_file(node), *source)
+    files = tuple(table[path] for path in sorted(set(inputs)))
+    return _one_share(node.name, node.training is not None or node.kind.gpu, share.share, files, sizes)
+
+
+@lru_cache(1 << 16)
+def _one_share(stage: str, gpu: bool, share: int | str, inputs: tuple[File, ...], sizes: Sizes) -> Unit:
+    """The unit of a share; there are thousands, and whoever looks which are left asks for all of them."""
+    return Unit(
+        run=sizes.run,
+        name=f"{stage} / {share}",
+        stage=stage,
+        role="encode",
+        share=share,
+        inputs=inputs,
+        quorum=sizes.quorum,
+        price=_price(sizes.unknown, sizes),
+        work=sizes.unknown,
+        gpu=gpu,
+    )
+
+
+def _price(amount: float, sizes: Sizes) -> int:
+    """Milli-credits for so many FLOPs."""
+    return max(1, round(amount / 1e12 * sizes.price)) if sizes.price else 0
 
 
 def _unit(
@@ -177,7 +201,7 @@ def _unit(
         stage=node.name,
         role=role,
         inputs=tuple(table[path] for path in sorted(set(inputs))),
-        price=max(1, round(amount / 1e12 * sizes.price)) if sizes.price else 0,
+        price=_price(amount, sizes),
         work=amount,
         gpu=node.training is not None or node.kind.gpu,
     )
@@ -195,10 +219,15 @@ def _inputs(node: Node, table: Table) -> Iterator[str]:
     yield from (path for path in table if path.startswith(f"{folder_of(node)}/"))
 
 
+def is_source(path: str) -> bool:
+    """Whether a file of the table comes from outside."""
+    return path.startswith(f"{SOURCE}/")
+
+
 def _source(node: Node, table: Table) -> Iterator[str]:
     """What comes from outside is read by a stage that reads no other."""
     if not node.inputs:
-        yield from (path for path in table if path.startswith(f"{SOURCE}/"))
+        yield from filter(is_source, table)
 
 
 def files_of(node: Node, table: Table, *, shown: bool = False) -> Iterator[str]:

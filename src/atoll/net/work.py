@@ -99,16 +99,18 @@ def _needed(node: Node, parts: Any, share: Any) -> Iterator[str]:
         own = path.removeprefix(f"{folder_of(node)}/")
         if own != path and parts.progress(share)(own):
             yield path
+    for file in parts.outside(share) or ():
+        if file.is_relative_to(node.run.path):
+            yield file.relative_to(node.run.path).as_posix()
 
 
 def _share(node: Node, unit: Unit, chain: Path) -> None:
     """One share of a stage, and the sign that it is there."""
-    path = node.run.path / cut_file(node)
-    resolve(node.kind.parts)(node.run).make(unit.share)
-    numbers = [
-        number for number, one in enumerate(parse_shares(path.read_bytes())) if one.share == unit.share
-    ]
-    write_json(node.run.path / marker(node, numbers[0]), {"share": unit.share})
+    shares = parse_shares((node.run.path / cut_file(node)).read_bytes())
+    number, share = next((number, one) for number, one in enumerate(shares) if one.share == unit.share)
+    partial = any(units.is_source(path) for path in share.inputs)
+    resolve(node.kind.parts)(node.run, partial=partial).make(unit.share)
+    write_json(node.run.path / marker(node, number), {"share": unit.share})
 
 
 def _whole(node: Node, unit: Unit, chain: Path) -> None:
