@@ -117,6 +117,15 @@ def test_what_is_kept_in_memory_does_not_grow(tmp_path, monkeypatch):
     assert len(read_json(tmp_path / "provenance.json")["samples"]) == 4
 
 
+def test_a_folder_is_taken_before_the_first_batch_is_done(tmp_path):
+    """Two requests at once have a folder each, however long their first batches take."""
+    first = writer(tmp_path / "samples", 2)
+    first.open((3, 4, 4))
+    assert writing.own_folder(tmp_path / "samples", "another", asked=False).name == "samples-2"
+    assert first.finish() == {}
+    assert list(tmp_path.iterdir()) == [], "and is given back where nothing comes of it"
+
+
 def test_a_folder_of_its_own(tmp_path):
     out = tmp_path / "pictures"
     assert writing.own_folder(out, "a", asked=True) == out

@@ -47,6 +47,10 @@ class ArrayFile:
         self._file: BinaryIO | None = None
         self._start = 0
 
+    def claim(self) -> None:
+        """Show others, before there are rows, that the place is taken."""
+        self.beside.touch()
+
     def put(self, numbers: Sequence[int], rows: NDArray[np.float32]) -> None:
         """Write some rows to their places."""
         if self._file is None:

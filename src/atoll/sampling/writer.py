@@ -77,6 +77,8 @@ class Writer:
         self._on_disk(lambda: self.out.mkdir(parents=True, exist_ok=True))
         if not os.access(self.out, os.W_OK):
             raise AtollError(f"cannot write to {self.out} (it is read-only for you); give another --out")
+        self._array = ArrayFile(self.out / ARRAY, self.request.num, shape)
+        self._on_disk(self._array.claim)  # from now on the folder is nobody else's
 
     def repeated(self) -> dict[str, Any] | None:
         """The answer to the very same request, if all of it lies here: samples depend on nothing else."""
@@ -105,8 +107,9 @@ class Writer:
     def add(self, indices: Sequence[int], samples: Samples) -> None:
         """Take in a batch and write its numbers and pictures."""
         if self._array is None:
-            self._on_disk(self._replace_own)
             self._array = ArrayFile(self.out / ARRAY, self.request.num, samples.x_0.shape[1:])
+        if not len(self):
+            self._on_disk(self._replace_own)
         array, values = self._array, samples.x_0.float().cpu().numpy()
         self._on_disk(lambda: array.put(indices, values))
         shares = samples.shares.tolist()
