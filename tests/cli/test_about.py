@@ -8,7 +8,9 @@ import pytest
 
 import atoll.cli  # noqa: F401 - it adds the commands to the app
 from atoll.cli.options import app
-from atoll.errors import ConfigError
+from atoll.data import hub
+from atoll.errors import ConfigError, DataError
+from atoll.runs import Run
 
 WRONG = {
     "text without an encoder": (["condition.kind=text"], r"set encode\.text"),
@@ -52,6 +54,20 @@ def test_samples_that_are_not_here_are_no_mistake_of_the_recipe(tiny, capsys, ca
     call("show", tiny, "--set", "data.source=elsewhere.npz")
     assert json.loads(capsys.readouterr().out)["data"]["source"] == str(Path.cwd() / "elsewhere.npz")
     assert "cannot be looked at yet" in caplog.text
+
+
+@pytest.mark.parametrize("command", ["prepare", "run"])
+def test_without_a_network_nothing_slow_is_loaded(tiny, tmp_path, monkeypatch, command):
+    """Seconds of loading torch, and a run's folder, come after the question whether there is a Hub."""
+
+    def check_reachable(name):
+        raise DataError(f"{name} cannot be reached")
+
+    monkeypatch.setattr(hub, "check_reachable", check_reachable)
+    monkeypatch.setattr(Run, "begun", None)
+    with pytest.raises(DataError, match="owner/name cannot be reached"):
+        call(command, tiny, "--set", "data.source=hub:owner/name")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_page_says_what_its_five_lines_would_cost(tmp_path, capsys):

@@ -7,7 +7,7 @@ from PIL import Image
 
 from atoll import config
 from atoll.config import Facts, RunConfig
-from atoll.data import look
+from atoll.data import hub, look
 from atoll.runs import Run
 
 
@@ -64,3 +64,19 @@ def test_a_record_is_believed_before_the_source(prepared):
 
 def test_without_record_or_look_nothing_is_known(tmp_path):
     assert look.known(Run(tmp_path, recipe("fashion-5k"))) == Facts()
+
+
+def test_who_has_the_samples_needs_no_network(tmp_path, prepared, monkeypatch):
+    asked: list[str] = []
+    monkeypatch.setattr(hub, "check_reachable", asked.append)
+    look.require_network(Run(tmp_path, recipe("hub:owner/name")))
+    assert asked == ["owner/name"]
+    stored = config.validate(
+        {"name": "a", "data": {"source": "hub:o/n"}, "launch": {"store": "/s"}}, "a test"
+    )
+    for run in (Run(tmp_path, recipe("fashion-5k")), Run(tmp_path, stored)):
+        look.require_network(run)
+    run = prepared()
+    of_hub = run.config.data.model_copy(update={"source": "hub:owner/name"})
+    look.require_network(Run(run.path, run.config.model_copy(update={"data": of_hub})))
+    assert len(asked) == 1

@@ -192,3 +192,11 @@ def test_entropy_is_a_share_of_the_largest(clusters, seed):
 
 def test_examinations_without_experts_predict_nothing():
     assert routing.predicts([{"times": [{"entropy": 0.1 * i} for i in range(9)]}]) is None
+
+
+def test_of_few_samples_each_is_taken_once(prepared):
+    run = prepared()
+    batch = routing._drawn(run, 10**6)
+    rows = sum(run.cluster(index).contents.rows for index in range(3))
+    assert len(batch.x_0) == rows
+    assert torch.bincount(batch.cluster).tolist() == [run.cluster(k).contents.rows for k in range(3)]

@@ -1,5 +1,6 @@
 """Pictures of a study: what is put onto their axes, by axes that write it down, and what they are called."""
 
+import re
 from typing import Any
 
 import pytest
@@ -145,8 +146,8 @@ def test_curves_differ_along_the_axis_only():
     assert {
         name: [line["values"]["partition.clusters"] for line in curve] for name, curve in curves.items()
     } == {
-        "strategy top-1": [2, 4],
-        "strategy full": [2, 4],
+        "top-1": [2, 4],
+        "full": [2, 4],
     }
     alone = plots._curves(tables.groups(rows[:1]), "clusters", "partition.clusters")
     assert list(alone) == ["experts"]
@@ -172,3 +173,12 @@ def test_the_same_lines_are_the_same_bytes():
     first = plots.plots(lines, "a distance & more")["distances"]
     assert first == plots.plots(lines, "a distance & more")["distances"]
     assert "a distance &amp; more" in first
+
+
+def test_letters_can_be_read_on_a_telephone():
+    """A drawing fills 330 pixels there: letters of legends, the smallest, have seven of them at least."""
+    for drawing in plots.plots(tables.groups(budgets(0)), "distance").values():
+        width = re.search(r'<svg[^>]* viewBox="0 0 ([0-9.]+)', drawing)
+        sizes = [float(size) for size in re.findall(r"font-size: ([0-9.]+)px", drawing)]
+        assert width is not None and sizes
+        assert min(sizes) * 330 / float(width[1]) >= 7

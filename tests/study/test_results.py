@@ -9,6 +9,7 @@ import pytest
 from atoll.runs import write_json
 from atoll.study import design, plots, results
 from atoll.study.cells import Workshop
+from tests.browser import chromium, look, needs_browser
 from tests.study.test_design import DATA
 from tests.study.test_tables import row
 
@@ -151,6 +152,19 @@ def test_writing_twice_leaves_the_same_files(shop, cells):
         "distances.svg",
         "training.svg",
     }
+
+
+@needs_browser
+def test_a_browser_shows_all_columns_of_three_axes(tiny, tmp_path):
+    path = tiny.with_name("paper.toml")
+    three = 'partition.clusters = [2, 3]\nsample.strategy = ["top-1", "ancestral"]'
+    path.write_text(STUDY.replace('partition.clusters = [2]\nsample.strategy = ["top-1"]', three))
+    shop = Workshop(design.load(path))
+    cells = design.unfold(shop.study, DATA)
+    finish(shop, cells)
+    results.write(shop, cells)
+    seen = look(chromium(), shop.folder / "report.html", 1280, tmp_path)
+    assert (seen.sticks_out, seen.cut, seen.complaints) == (0, 0, [])
 
 
 def test_the_page_escapes_what_people_write(tiny):

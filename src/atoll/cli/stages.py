@@ -165,5 +165,8 @@ def _opened(
     from atoll.runs import Run, runs_folder
 
     resolved = config.load(recipe, overrides)
-    config.check(resolved, look.known(Run(runs_folder() / resolved.name, resolved), source=source))
+    known = Run(runs_folder() / resolved.name, resolved)
+    config.check(resolved, look.known(known, source=source))
+    if source:
+        look.require_network(known)
     return Run.begun(resolved, recipe)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atoll.config import Facts, RunConfig
+from atoll.data import hub
+from atoll.data.hub import HUB
 from atoll.errors import DataError
 from atoll.runs import Run
 from atoll.runs import known as record
@@ -39,9 +41,19 @@ def known(run: Run, *, source: bool = False, note: bool = False) -> Facts:
         return Facts()
 
 
+def require_network(run: Run) -> None:
+    """Refuse a source on the Hub that cannot be asked for, at once: before anything slow is loaded.
+
+    Whoever has the samples already, here or in a store, needs no network.
+    """
+    source, launch = run.config.data.source, run.config.launch
+    if source.startswith(HUB) and not (run.data.done or run.partition.done or launch.store):
+        hub.check_reachable(source.removeprefix(HUB))
+
+
 def look(config: RunConfig) -> Facts:
     """What a few samples of the source show; nothing where they would have to be fetched."""
-    if config.data.source.startswith("hub:"):
+    if config.data.source.startswith(HUB):
         return Facts()
     from atoll.data.sources import open_source  # noqa: PLC0415 - see above
 

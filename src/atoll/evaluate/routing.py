@@ -38,12 +38,13 @@ def examine(
 ) -> dict[str, Any]:
     """Router and experts on so many real samples at each time, drawn with the clusters' natural shares.
 
+    Of fewer samples than are asked for each is taken once: intervals of repeated ones would be too narrow.
     With `resamples` every number has its bootstrap interval under the same name in `intervals`.
     """
     batch = _drawn(run, num)
     noise = draws.training_draws(run.config.seed, "examined", 0, batch.x_0.shape, 0.0).noise
     return {
-        "num": num,
+        "num": len(batch.x_0),
         "clusters": len(ensemble.experts),
         "times": [_at(ensemble, batch, noise, t, experts, resamples) for t in times],
     }
@@ -52,6 +53,7 @@ def examine(
 def _drawn(run: Run, num: int) -> Batch:
     clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
     contents = clusters[0].contents
+    num = min(num, sum(cluster.contents.rows for cluster in clusters))
     memory = min(MEMORY, READ_ROWS * max(1, contents.bytes // max(1, contents.rows)))
     reader = Reader(clusters, num, run.config.seed + 1, memory=memory)
     with contextlib.closing(reader.batches()) as batches:

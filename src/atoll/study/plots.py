@@ -10,11 +10,14 @@ from atoll.study.design import BUDGET, CLUSTERS
 from atoll.study.tables import heading, names, said, word_columns
 
 Row = Mapping[str, Any]
-WRAPPED = 36
-"""Letters of a title in one row."""
+WRAPPED, IN_LEGEND = 24, 27
+"""Letters of a title in one row: beside a drawing, and in a legend of two columns."""
+WIDTH = 4.8
+"""Inches of a drawing: on a telephone its letters are as large as they are here."""
 SAME = 1.02
 """Up to this ratio two costs are one: steps are whole, so that equal budgets differ a little."""
 LEGEND_COLUMNS, MOST_TICKS = 2, 6
+STRATEGY = "sample.strategy"
 INK, SEA = "#1c2833", "#0b6e8a"
 
 
@@ -23,7 +26,7 @@ def plots(lines: Sequence[Row], distance: str) -> dict[str, str]:
     wanted = {
         "training": ("training_flops", "training FLOPs, router included", BUDGET),
         "experts": ("clusters", "number of experts", CLUSTERS),
-        "inference": ("flops_per_sample", "FLOPs per sample", "sample.strategy"),
+        "inference": ("flops_per_sample", "FLOPs per sample", STRATEGY),
     }
     pictures = {"distances": _distances(lines, distance)} if lines else {}
     for name, (across, label, axis) in wanted.items():
@@ -56,7 +59,7 @@ def _distances(lines: Sequence[Row], distance: str) -> str:
         axes.set(xlabel=distance, xlim=(0, None), ylim=(len(lines) - 0.5, -0.5))
         axes.grid(axis="x", lw=0.4, alpha=0.5)
 
-    return drawn(draw, (6.4, 1.0 + 0.3 * rows))
+    return drawn(draw, (WIDTH, 0.9 + 0.15 * rows + 0.1 * len(lines)))
 
 
 def title(line: Row, lines: Sequence[Row]) -> str:
@@ -67,6 +70,8 @@ def title(line: Row, lines: Sequence[Row]) -> str:
 
 
 def _value(key: str, value: Any) -> str:
+    if key == STRATEGY:
+        return str(value)
     return f"{said(value)} samples" if key == BUDGET else f"{heading(key)} {said(value)}"
 
 
@@ -82,7 +87,7 @@ def _plot(lines: Sequence[Row], across: str, label: str, axis: str, distance: st
                 [line["distance"]["value"] for line in curve],
                 yerr=[_half(line) for line in curve],
                 color=INK if name.startswith("monolith") else PALETTE[number % len(PALETTE)],
-                label="\n".join(textwrap.wrap(name, WRAPPED)),
+                label="\n".join(textwrap.wrap(name, IN_LEGEND)),
                 **{"marker": "o", "ms": 4, "lw": 1.3, "capsize": 2, "elinewidth": 0.8},
             )
         axes.set(xlabel=label, ylabel=distance, xscale="log", ylim=(0, None))
@@ -93,8 +98,8 @@ def _plot(lines: Sequence[Row], across: str, label: str, axis: str, distance: st
         axes.minorticks_off()
         _legend(axes)
 
-    rows = -(-len(_curves(lines, across, axis)) // LEGEND_COLUMNS)
-    return drawn(draw, (6.0, 3.4 + 0.3 * rows))
+    longest = [len(textwrap.wrap(name, IN_LEGEND)) for name in _curves(lines, across, axis)]
+    return drawn(draw, (WIDTH, 2.9 + 0.16 * max(longest) * -(-len(longest) // LEGEND_COLUMNS)))
 
 
 def _ticks(values: Iterable[float]) -> list[float]:
@@ -128,7 +133,7 @@ def by_time(examined: Sequence[Row]) -> list[str]:
             axes.set(xlabel="t", ylabel=label)
             _legend(axes)
 
-        return drawn(draw, (5.2, 2.8 + 0.3 * -(-len(titles) // LEGEND_COLUMNS)))
+        return drawn(draw, (WIDTH, 2.8 + 0.3 * -(-len(titles) // LEGEND_COLUMNS)))
 
     def together(axes: Any) -> None:
         for number, each in enumerate(examined):
@@ -153,7 +158,7 @@ def _curves(lines: Sequence[Row], across: str, axis: str) -> dict[str, list[Row]
     curves: dict[str, list[Row]] = {}
     for line in sorted(lines, key=lambda line: _across(line, across)):
         keys = [key for key in different if key in line["values"] and key != CLUSTERS]
-        words = [f"{heading(key)} {said(line['values'][key])}" for key in keys]
+        words = [_value(key, line["values"][key]) for key in keys]
         if line["monolith"]:
             words = ["monolith", *words]
         elif CLUSTERS in different:
