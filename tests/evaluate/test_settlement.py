@@ -98,5 +98,10 @@ def test_a_picture_pays_by_its_shares_scaled_by_audited_values(tmp_path):
     # Mean weights 0.5, 0.25, 0.25: 0.5 * 3 / 0.5 and 0.25 * 1 / 0.25; who harms has nothing.
     paid = settlement.royalties(run, [[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
     assert paid == pytest.approx([0.75, 0.25, 0.0])
+    # With shares of what was said beyond the base: 0.8 * 3 / 2 and 0.2 * 1 / 0.5.
+    said = [{**part, "display": {"value": usual}} for part, usual in zip(parts, (2.0, 0.5, 0.0), strict=True)]
+    write_json(run.path / CREDIT, stamped({"networks": evaluation.networks(run), "parts": said}))
+    paid = settlement.royalties(run, [[1.0, 0.0, 0.0]], [0.8, 0.2, 0.0])
+    assert paid == pytest.approx([0.75, 0.25, 0.0])
     write_json(run.path / CREDIT, stamped({"networks": "others", "parts": parts}))
     assert settlement.royalties(run, [[1.0, 0.0, 0.0]]) is None, "other networks were valued"

@@ -111,3 +111,24 @@ def test_who_is_gone_made_nothing_and_is_not_asked():
     facts = left.facts(0)
     assert [number is None for number in facts["bits_per_value_worse"]] == [False, True, False, False]
     json.dumps(facts, allow_nan=False)
+
+
+def test_shares_for_display_are_of_what_is_said_beyond_a_base():
+    """Against their definition at every level, asked one by one; an expert that is the base has none."""
+    x_0 = DATA.draw(3, seed=6)[0].float()
+    whole = ensemble_of(DATA)
+    made = makers.makers(whole, x_0, levels=4, batch=5, base=whole.experts[2])
+    assert made.display is not None
+    assert float(made.display[:, 2].abs().max()) == 0.0
+    assert torch.allclose(made.display.sum(1), torch.ones(3))
+    expected = torch.zeros(3, 4)
+    for row in range(3):
+        for level, t in enumerate(made.t):
+            noise = makers._noise(0, level, row, (6,))
+            x_t, time = ((1 - t) * x_0[row] + t * noise)[None], t[None]
+            apart = [whole.experts[k](x_t, time, None) - whole.experts[2](x_t, time, None) for k in range(4)]
+            parts = [made.weights[level, row, k] * apart[k] for k in range(4)]
+            together = sum(parts, torch.zeros(1, 6))
+            expected[row] += torch.stack([(part * together).sum() for part in parts])
+    assert torch.allclose(made.display, expected / expected.sum(1, keepdim=True), atol=1e-4)
+    assert made.facts(0)["display"] == pytest.approx(made.display[0].tolist(), abs=1e-5)

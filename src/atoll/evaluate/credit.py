@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from atoll import devices
 from atoll.errors import ConfigError
 from atoll.evaluate import evaluation, given, ground, held_out, neighbours, settlement, values, worth
 from atoll.evaluate.held_out import Held
@@ -17,6 +18,7 @@ from atoll.runs import CREDIT, Run, Stage, digest, read_stamped, stamped, write_
 from atoll.runs.components import Members
 from atoll.sampling import makers, writer
 from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.makers import Velocity
 from atoll.sampling.opening import open_run_model
 
 Report = Callable[[str, int, int], None]
@@ -55,6 +57,11 @@ def value(run: Run, progress: Report | None = None) -> dict[str, Any]:
 
 def _ensemble(run: Run) -> Ensemble:
     return open_run_model(run, precision=EXACT, model="ensemble", experts=None).ensemble
+
+
+def _base(run: Run) -> Velocity | None:
+    """What shares for display are measured against: what all experts began with, if they did."""
+    return ground.beginning(run, devices.pick(None))
 
 
 def _held(held: Held, used: int) -> dict[str, Any]:
@@ -101,6 +108,7 @@ def trace(
         batch=config.batch,
         seed=held_out.seed_of(run),
         condition=torch.tensor(labels) if labels else None,
+        base=_base(run),
         progress=None if progress is None else partial(progress, "noise levels"),
     )
     near = neighbours.nearest(run, x_0, config.nearest)
@@ -139,7 +147,7 @@ def trace_file(run: Run, path: Path, progress: Report | None = None) -> dict[str
     """A picture or array from a file traced to parts, beside what it says of itself."""
     x_0 = given.read(run, path)
     traced = trace(run, x_0, progress)[0]
-    price = settlement.royalties(run, traced["weights"])
+    price = settlement.royalties(run, traced["weights"], traced["display"])
     return {"file": path.name, "claims": given.claims(path), "royalties": price, **traced}
 
 

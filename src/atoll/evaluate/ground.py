@@ -34,12 +34,20 @@ def ground(run: Run, device: torch.device, x_0: Tensor) -> Ground:
     that an expert could change to look better beside it. Values against it are larger, since they hold what
     any network on all data would have learnt as well.
     """
+    network = beginning(run, device)
+    if network is not None:
+        return Ground(run.start.path.name if run.config.start else "expert.init", network, True)
+    return gaussian(x_0.to(device))
+
+
+def beginning(run: Run, device: torch.device) -> Velocity | None:
+    """The network that all experts began with; None where they did not, or it is not here."""
     begins = [inputs.beginning(run, index) for index in range(run.config.partition.clusters)]
     first = begins[0]
-    if first is not None and all(one is not None and one.path == first.path for one in begins):
-        network = building.lone(first, device).experts[0]
-        return Ground(first.path.name if run.config.start else "expert.init", network, True)
-    return gaussian(x_0.to(device))
+    if first is None or not all(one is not None and one.path == first.path for one in begins):
+        return None
+    network: Velocity = building.lone(first, device).experts[0]
+    return network
 
 
 def gaussian(x_0: Tensor) -> Ground:

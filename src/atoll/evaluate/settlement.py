@@ -5,8 +5,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from atoll.credit import payment, signature
 from atoll.credit.payment import Account
+from atoll.credit.shares import routing_shares
 from atoll.errors import CorruptError
 from atoll.evaluate import evaluation
 from atoll.evaluate.intervals import NORMAL
@@ -37,19 +40,23 @@ def settle(run: Run, record: Mapping[str, Any], key: Path) -> Path:
     return path
 
 
-def royalties(run: Run, weights: Sequence[Sequence[float]]) -> list[float] | None:
+def royalties(
+    run: Run, weights: Sequence[Sequence[float]], display: Sequence[float] | None = None
+) -> list[float] | None:
     """How the price of one picture is shared, summing to one: by display shares, scaled by audited values.
 
-    `weights` are the router's, (times, parts), of that picture; a part's usual share is its mean over
-    held-out samples. None where these networks were not valued yet.
+    `weights` are the router's, (times, parts), of that picture, which count where nobody knows `display`; a
+    part's usual share is its mean over held-out samples. None where these networks were not valued yet.
     """
     path = run.path / CREDIT
     record = read_stamped(path) if path.is_file() else {}
     if record.get("networks") != evaluation.networks(run):
         return None
-    display = [sum(at[k] for at in weights) / len(weights) for k in range(len(weights[0]))]
-    audited, usual = ([part[name]["value"] for part in record["parts"]] for name in ("audited", "routed"))
-    return payment.royalties(1.0, display, audited, usual)
+    known = display is not None and all("display" in part for part in record["parts"])
+    routed = routing_shares(torch.tensor(weights)[:, None])[0].tolist()
+    names = ("audited", "display" if known else "routed")
+    audited, usual = ([part[name]["value"] for part in record["parts"]] for name in names)
+    return payment.royalties(1.0, display if known and display is not None else routed, audited, usual)
 
 
 def epoch_file(folder: Path, epoch: int) -> Path:

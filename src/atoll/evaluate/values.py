@@ -83,6 +83,7 @@ def parts(run: Run, played: Played, clipped: Game) -> list[dict[str, Any]]:
         "missed": measured(played, shapley.leave_one_out(game)),
         "left_out": measured(played, shapley.left_out(game)),
         "routed": measured(played, game.weights),
+        "display": measured(played, shapley.redundancy(game).sum(2)),
     }
     alarms = defence.alarms(values.mean, columns["missed"].mean).tolist()
     whole = float(values.mean.sum())

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atoll.credit import likelihood
+from atoll.credit import likelihood, shares
 from atoll.flow import draws, path
 from atoll.models import conditions
 from atoll.models.conditions import Condition
@@ -20,6 +20,8 @@ SENTENCE = (
 )
 
 
+Velocity = Callable[[Tensor, Tensor, Condition], Tensor]
+"""A velocity at x_t and t, given what is told."""
 TRAINED = 3.0
 """Logits of the times at which a sample is looked at lie in ± this, where experts were trained: it holds 99.7
 of 100 logit-normal times, 90 of 100 uniform ones. What they say of less noise than they ever saw is luck, and
@@ -38,6 +40,8 @@ class Makers:
     """(levels,): the times of `weights`, from data to noise."""
     weights: Tensor
     """(levels, num, experts): the router's p(expert | x_t) where the sample is noised to x_t."""
+    display: Tensor | None = None
+    """(num, experts): what each says beyond a base along what all say, as shares; None without a base."""
 
     def facts(self, row: int) -> dict[str, Any]:
         """One sample as JSON."""
@@ -50,6 +54,7 @@ class Makers:
             ],
             "times": _rounded(self.t),
             "weights": [_rounded(at) for at in self.weights[:, row]],
+            "display": None if self.display is None else _rounded(self.display[row]),
         }
 
 
@@ -69,6 +74,7 @@ def makers(
     batch: int,
     seed: int = 0,
     condition: Condition = None,
+    base: Velocity | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Makers:
     """Look at samples at many noise levels, all experts at the same noises (Kingma et al. 2021, eq. 15).
@@ -76,7 +82,7 @@ def makers(
     How likely a sample is with the least of these noises on it. At guidance 1. Each sample's noises
     depend on (seed, its number) alone.
     """
-    look = looking(ensemble, x_0, levels=levels, batch=batch, seed=seed, condition=condition)
+    look = looking(ensemble, x_0, levels=levels, batch=batch, seed=seed, condition=condition, base=base)
     while True:
         count, made = advanced(look)
         if made is not None:
@@ -95,7 +101,14 @@ def advanced(look: Look) -> tuple[tuple[int, int] | None, Makers | None]:
 
 @torch.inference_mode()
 def looking(
-    ensemble: Ensemble, x_0: Tensor, *, levels: int, batch: int, seed: int = 0, condition: Condition = None
+    ensemble: Ensemble,
+    x_0: Tensor,
+    *,
+    levels: int,
+    batch: int,
+    seed: int = 0,
+    condition: Condition = None,
+    base: Velocity | None = None,
 ) -> Look:
     """The same, one question at a time, so that others get their turn between two of them.
 
@@ -107,19 +120,30 @@ def looking(
     asked, count = ensemble.told(condition, len(x_0)), len(ensemble.experts)
     pairs = [(level, row) for row in range(len(x_0)) for level in range(levels)]
     errors, weights = torch.full((len(pairs), count), torch.inf), torch.empty(len(pairs), count)
+    display = torch.zeros(len(pairs), count)
     for start in range(0, len(pairs), max(1, batch)):
         some = pairs[start : start + max(1, batch)]
         own = slice(start, start + len(some))
         x_t, times, target, own_condition = _noised(ensemble, x_0, some, t, seed, asked)
         weights[own] = _weights(ensemble, x_t, times, own_condition, there).cpu()
+        answers = torch.zeros(count if base is not None else 0, *x_t.shape, device=x_t.device)
+        ground = None if base is None else base(x_t, times, own_condition).float()
         for place, k in enumerate(there):
-            apart = ensemble.experts[k](x_t, times, own_condition).float() - target
-            errors[own, k] = apart.square().flatten(1).sum(1).cpu()
+            velocity = ensemble.experts[k](x_t, times, own_condition).float()
+            errors[own, k] = (velocity - target).square().flatten(1).sum(1).cpu()
+            if ground is not None:
+                answers[k] = velocity - ground
+            if ground is not None and k == there[-1]:
+                display[own] = shares.display_credit(weights[own].to(x_t.device), answers).cpu()
             yield len(there) * start + (place + 1) * len(some), len(there) * len(pairs)
     errors, weights = (rows.view(len(x_0), levels, count).transpose(0, 1) for rows in (errors, weights))
     nll = likelihood.negative_log_likelihood(errors, t, TRAINED)
     posterior = likelihood.posterior(nll, ensemble.priors.cpu())
-    return Makers(posterior, likelihood.bits_per_value(nll, x_0[0].numel()), t, weights)
+    bits = likelihood.bits_per_value(nll, x_0[0].numel())
+    if base is None:
+        return Makers(posterior, bits, t, weights)
+    along = display.view(len(x_0), levels, count).sum(1)
+    return Makers(posterior, bits, t, weights, along / along.sum(1, keepdim=True).clamp(min=1e-38))
 
 
 def _noised(
