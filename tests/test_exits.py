@@ -22,6 +22,13 @@ def test_a_file_of_somebody_else_in_a_folder_of_ones_own(tmp_path):
     assert exits.of_the_disk(error).startswith(f"{tmp_path / 'a'}: Permission denied")
 
 
+def test_a_file_that_may_not_be_read_is_no_folder_that_may_not_be_written_to(tmp_path, monkeypatch):
+    (tmp_path / "weights").write_text("x")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    error = OSError(errno.EACCES, "Permission denied", str(tmp_path / "weights"))
+    assert exits.of_the_disk(error).startswith(f"{tmp_path / 'weights'} may not be read by you")
+
+
 def test_a_full_disk_is_told_as_such(tmp_path):
     for error, place in (
         (OSError(errno.ENOSPC, "No space left", str(tmp_path)), str(tmp_path)),

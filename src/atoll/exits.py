@@ -39,6 +39,8 @@ def of_the_disk(error: OSError) -> str:
     if error.filename is None or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{error.filename or 'the disk'}: {error.strerror or error}"
     path = Path(os.fsdecode(error.filename))
+    if path.is_file() and not os.access(path, os.R_OK):
+        return f"{path} may not be read by you; ask whoever it belongs to for access"
     folder = next(place for place in (path, *path.parents) if place.is_dir())
     if error.errno != errno.EROFS and os.access(folder, os.W_OK):
         return f"{path}: {error.strerror}; it belongs to somebody else, or is protected"

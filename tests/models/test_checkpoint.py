@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 import torch
@@ -21,6 +22,18 @@ def written(tmp_path):
     checkpoint.write_tensors(tmp_path / "weights.safetensors", dict(model.state_dict()))
     (tmp_path / "config.json").write_text(json.dumps(blueprint.model_dump(mode="json")))
     return tmp_path, model, blueprint
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
+def test_who_may_read_other_files_may_read_weights(tmp_path, mask):
+    """As colleagues who share a disk expect."""
+    before = os.umask(mask)
+    try:
+        (tmp_path / "plain").write_text("x")
+        checkpoint.write_tensors(tmp_path / "weights", {"a": torch.zeros(2)})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "weights").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_what_is_read_computes_what_was_written(written):

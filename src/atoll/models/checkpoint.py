@@ -1,6 +1,7 @@
 """Weights with the config that built them; safetensors and JSON only."""
 
 import json
+import stat
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,12 +77,18 @@ class Blueprint(Section):
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write named tensors, from whatever device they are on; an OSError if there is no room for them."""
+    """Write named tensors, from whatever device they are on; an OSError if there is no room for them.
+
+    Whoever may read other files of this user may read them: the library would keep them to the user alone.
+    """
     on_cpu = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
+    path.touch()
+    usual = stat.S_IMODE(path.stat().st_mode)
     try:
         save_file(on_cpu, path)
     except SafetensorError as error:
         raise OSError(str(error)) from None
+    path.chmod(usual)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
