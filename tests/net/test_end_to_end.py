@@ -25,8 +25,10 @@ def settings():
     return [word for setting in PINNED for word in ("--set", setting)]
 
 
-def test_four_strangers_make_the_same_bits_as_one_machine(tiny, tmp_path, recorded):
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_four_strangers_make_the_same_bits_as_one_machine(tiny, tmp_path, recorded, request, kind):
     """From images to samples; `recorded` is the same run in one process, which equals `atoll run`."""
+    database = [] if kind == "sqlite" else ["--database", request.getfixturevalue("postgresql").new()]
     runs = tmp_path / "hosted"
     environment = {**os.environ, "ATOLL_RUNS": str(runs)}
     command = [
@@ -42,7 +44,7 @@ def test_four_strangers_make_the_same_bits_as_one_machine(tiny, tmp_path, record
         "0",
     ]
     options = ["--quorum", "1", "--every", "2", "--linger", "25", "--json"]
-    host = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True, env=environment)
+    host = subprocess.Popen([*command, *options, *database], stdout=subprocess.PIPE, text=True, env=environment)
     workers: list[Any] = []
     with namespaces.machines(WORKERS) if namespaces.permitted() else _none() as places:
         try:
