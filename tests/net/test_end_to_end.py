@@ -44,7 +44,9 @@ def test_four_strangers_make_the_same_bits_as_one_machine(tiny, tmp_path, record
         "0",
     ]
     options = ["--quorum", "1", "--every", "2", "--linger", "25", "--json"]
-    host = subprocess.Popen([*command, *options, *database], stdout=subprocess.PIPE, text=True, env=environment)
+    host = subprocess.Popen(
+        [*command, *options, *database], stdout=subprocess.PIPE, text=True, env=environment
+    )
     workers: list[Any] = []
     with namespaces.machines(WORKERS) if namespaces.permitted() else _none() as places:
         try:

@@ -19,9 +19,9 @@ LOOK = 64
 """Tasks that fit, the oldest first, among which one is chosen whose files the machine has."""
 AGAIN = 3600.0
 """Seconds after which a machine may try once more what failed on it, if nobody else has."""
-STAY = 8.0
+STAY = 16.0
 """Times that it takes to send a state for which a machine should have been there before it trains …"""
-GRACE = 0.5
+GRACE = 4.0
 """… unless nobody who has takes the task for so many times of it."""
 LONG = 8.0
 """Times that it takes to send a state for which a training should at least last."""
