@@ -1,13 +1,18 @@
 """A whole study through the driver, on another engine than this machine's processes."""
 
 import contextlib
+from pathlib import Path
 
 import pytest
 
 from atoll.errors import ConfigError
+from atoll.launch import driver
 from atoll.launch.driver import Screen
+from atoll.runs import read_json
 from atoll.runs.graph import resolve
+from atoll.study import cells as room
 from atoll.study import design, driving
+from atoll.study.cells import Workshop
 from tests.conftest import TINY
 from tests.study.test_cells import STUDY
 
@@ -48,3 +53,31 @@ def test_a_study_runs_on_every_engine(tmp_path, request, monkeypatch, on):
     again = driving.drive(study, on, quiet())
     assert written["finished"] == written["cells"] == again["finished"] == 2
     assert len(jobs) == 2, "every training once, on the engine that was asked for"
+
+
+@pytest.mark.slow
+def test_both_sides_are_tuned_by_workers_that_know_only_what_a_job_says(tmp_path, monkeypatch):
+    """Jobs are done here, each from its own specification alone, as a worker would."""
+    names = list[str]()
+
+    def here(jobs, engine, watch):
+        for job in sorted(jobs, key=lambda job: len(job.after)):
+            names.append(job.name)
+            path = tmp_path / f"{job.spec.stage}.json"
+            path.write_text(job.spec.resolved)
+            shop = Workshop(design.Study.read(path))
+            room.work(shop, shop.cells(), job.spec.stage)
+
+    monkeypatch.setattr(driver, "run_jobs", here)
+    small = ["tune.batch=[4, 8]", "tune.lr=[1e-2]", "tune.num=16", "tune.rungs=1", "evaluate.num=16"]
+    study = study_of(tmp_path, *small, "budget.start=[0.3]", "budget.samples=[400]")
+    written = driving.drive(study, "local", quiet())
+    assert written["finished"] == written["cells"] == 2
+    sides = {record["side"]: record for record in written["tuning"]}
+    assert {len(record["tried"]) for record in sides.values()} == {2}
+    rows = {row["monolith"]: row for row in read_json(Path(written["table"]).with_name("study.json"))["rows"]}
+    assert rows[True]["batch"] == sides["monolith"]["batch"]
+    assert rows[False]["batch"] == sides["experts"]["batch"]
+    assert len(names) == len(set(names)) == 2 + 1 + 2 + 1 + 2, (
+        "two trials a side with a start, then both with one"
+    )
