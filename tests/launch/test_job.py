@@ -75,3 +75,17 @@ def test_how_jobs_end(tmp_path):
     silent.job.log.write_text("much\natoll: it broke\n")
     with pytest.raises(AtollError, match=r"expert 0 failed: it broke \(log"):
         room.report([silent])
+
+
+def test_a_folder_that_goes_while_it_is_looked_at_stops_nobody(tmp_path, monkeypatch):
+    """A training clears its states when it is done, while somebody looks how far it is."""
+    folder = tmp_path / "expert 0"
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text(json.dumps({"step": 3, "time": 1.0}) + "\n")
+
+    def walked(self, pattern):
+        yield folder / "metrics.jsonl"
+        raise FileNotFoundError(folder / "state")
+
+    monkeypatch.setattr(type(tmp_path), "glob", walked)
+    assert status(tmp_path).progress()["step"] == 3

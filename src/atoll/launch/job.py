@@ -1,5 +1,6 @@
 """A job: what is to be made, which never changes, and how far it is, which does."""
 
+import contextlib
 import json
 import signal
 from collections.abc import Callable
@@ -124,8 +125,9 @@ class JobStatus:
 
     def progress(self) -> dict[str, Any]:
         """The newest line of its metrics, with the steps of all of them."""
-        for path in self.job.folder.glob(self.job.metrics):
-            self._tails.setdefault(path, Tail(path))
+        with contextlib.suppress(FileNotFoundError):  # a folder that went while it was looked at; next time
+            for path in self.job.folder.glob(self.job.metrics):
+                self._tails.setdefault(path, Tail(path))
         last = [line for tail in self._tails.values() if (line := tail.latest())]
         if not last:
             return {}
