@@ -6,6 +6,11 @@ STAMP  := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 OTHER_UNITS := 'import torch; from atoll import devices; print(int(not devices.has_bfloat16_units(torch.device("cpu"))))'
 
+ONE_ARITHMETIC := hardware moving on_a_gpu optimiser ranks scaling sharding state stopping survival teaching \
+	tracking window
+
+unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes of the tests would compile everything anew
+
 .PHONY: install demo demo-network test check fix bench docs site
 
 install: $(STAMP)
@@ -28,10 +33,11 @@ demo-network: $(STAMP)  ## a host and three workers on this machine, one of whic
 test: $(STAMP_DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 	# What trains once more, as on a CPU that has what this one lacks, or lacks what it has: with the tests above
-	# it has run as this CPU is, as if it had bfloat16 units, and as if it had none. Pretended GPUs ask no CPU.
+	# it has run as this CPU is, as if it had bfloat16 units, and as if it had none. Left out is what trains
+	# nothing or names its arithmetic; pretended GPUs ask no CPU.
 	OMP_NUM_THREADS=1 ATOLL_CPU_BFLOAT16=$$($(BIN)/python -c $(OTHER_UNITS)) \
 		$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/train \
-		--ignore tests/train/test_on_a_gpu.py --ignore tests/train/test_tracking.py
+		$(foreach name,$(ONE_ARITHMETIC),--ignore tests/train/test_$(name).py)
 
 check: $(STAMP_DEV)
 	$(BIN)/ruff format --check .

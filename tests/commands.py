@@ -8,6 +8,7 @@ import functools
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -68,8 +69,18 @@ class Command:
     def returncode(self):
         return self._job.returncode
 
+    def line(self):
+        """The first line that it says, once it has."""
+        while "\n" not in (said := self._out.read_text()):
+            assert self.poll() is None, self.communicate()
+            time.sleep(0.02)
+        return said.partition("\n")[0]
+
     def send_signal(self, number):
         self._job.send_signal(number)
+
+    def terminate(self):
+        self.send_signal(signal.SIGTERM)
 
     def kill(self):
         self._job.kill()
@@ -82,7 +93,10 @@ def _folder():
 
 
 def _path():
-    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    known = os.environ.get("PYTHONPATH", "")
+    return (
+        known if str(ROOT) in known.split(os.pathsep) else os.pathsep.join(filter(None, [str(ROOT), known]))
+    )
 
 
 def _parent(variables):
@@ -92,11 +106,16 @@ def _parent(variables):
     return _parents[path]
 
 
-def run(*arguments, environment=None, folder=None):
+def run(*arguments, environment=None, folder=None, module="atoll.__main__"):
     """The command from beginning to end."""
-    command = Command(arguments, environment, folder)
+    command = Command(arguments, environment, folder, module)
     out, err = command.communicate()
     return subprocess.CompletedProcess(["atoll", *command.arguments], command.returncode, out, err)
+
+
+def python(program, *arguments, **options):
+    """`python PROGRAM …` from beginning to end."""
+    return run(program, *arguments, **options, module="tests.program")
 
 
 def close():
@@ -111,18 +130,14 @@ def close():
 class Shared:
     """A parent for what tests start by our own functions: the same that commands are forked from.
 
-    It stands for any environment in which modules are found where they were when tests began.
+    It stands for any environment: there is one for each path on which modules are found.
     """
 
     refuses = False
 
-    def __init__(self):
-        self._path = os.environ.get("PYTHONPATH", "")
-
     @property
     def environment(self):
-        usual = os.environ.get("PYTHONPATH", "") == self._path
-        return {**os.environ, **threads.variables(1)} if usual else {}
+        return {**os.environ, **threads.variables(1)}
 
     def start(self, request, *rest):
         return _parent({**request.environment, "PYTHONPATH": _path()}).start(request, *rest)

@@ -1,20 +1,31 @@
 """What every test needs: one thread, a run folder of its own, and quick tiny recipes."""
 
+import importlib
+import os
+import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import settings
 
 from atoll import config, threads
 from atoll.config import RunConfig
 from atoll.launch import warm
 from atoll.runs import Run, write_json
-from tests import commands, s3, serving
+from tests import commands, hasty, s3
 from tests.clocks import ManualClock
+
+MEMORY = Path("/dev/shm")
+"""Where files of tests are kept if there is room: none has to outlive them, and disks keep one waiting."""
+if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    os.environ.setdefault("TMPDIR", str(MEMORY))
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process of a test compiles all of it anew
 
 settings.register_profile("atoll", deadline=None, derandomize=True, database=None)
 settings.load_profile("atoll")
@@ -57,11 +68,26 @@ def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATOLL_CACHE", str(tmp_path / "cache"))
     for name, value in {**dict.fromkeys(threads.COUNTS, "1"), **threads.WAITING}.items():
         monkeypatch.setenv(name, value)
-    torch.set_num_threads(1)
+    if "torch" in sys.modules:  # loading it is left to those who need it: who hands out tests does not
+        sys.modules["torch"].set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _jobs_are_forked() -> Iterator[None]:
+def _nobody_waits_long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Neither here nor in any process that a test starts: see `tests.hasty`; where those find modules."""
+    folder = tmp_path_factory.mktemp("customize")
+    (folder / "sitecustomize.py").write_text(hasty.CUSTOMIZE)
+    paths = [str(folder), str(commands.ROOT), os.environ.get("PYTHONPATH", "")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+        for name in hasty.WAITS:
+            if name.startswith("atoll.launch"):  # stores have clocks of the tests' own here
+                hasty.hasten(importlib.import_module(name))
+        yield os.environ["PYTHONPATH"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _jobs_are_forked(_nobody_waits_long: str) -> Iterator[None]:
     """From one process for all tests, where they need no other: see `tests.commands`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(warm, "INHERITED", commands.Shared() if warm.FORKS else None)
@@ -194,40 +220,54 @@ def events() -> list[Any]:
 @pytest.fixture(scope="session")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny text encoder of random weights, in a folder that is never written to."""
+    from tests import serving
+
     pytest.importorskip("transformers")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return serving.text_encoder(tmp_path_factory.mktemp("encoder"))
 
 
-@pytest.fixture(scope="module")
-def ray(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[None]:
-    """A Ray cluster of one machine, for all tests of a file; its workers have the first one's environment.
-
-    It believes in as many GPUs as the file says.
-    """
-    from atoll.launch import on_ray
-
-    library = on_ray.library()
-    memory = {"object_store_memory": 80 * 10**6, "include_dashboard": False}
+@pytest.fixture(scope="session")
+def cluster(
+    _s3: s3.Proxy, tmp_path_factory: pytest.TempPathFactory, _nobody_waits_long: str
+) -> Iterator[Any]:
+    """Three machines of Ray with access to the bucket, for all tests of a process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATOLL_SCRATCH", str(tmp_path_factory.mktemp("scratch")))
-        patch.setenv("OMP_NUM_THREADS", "1")
-        gpus = getattr(request.module, "RAY_GPUS", 0)
-        library.init(address="local", num_cpus=2, num_gpus=gpus, log_to_driver=False, **memory)
+        variables = {**s3.environment(_s3.port), "ATOLL_SCRATCH": str(tmp_path_factory.mktemp("scratch"))}
+        for name, value in {**variables, "OMP_NUM_THREADS": "1", "PYTHONPATH": _nobody_waits_long}.items():
+            patch.setenv(name, value)
+        from tests import rays
+
+        with rays.cluster(Path(variables["ATOLL_SCRATCH"])) as made:
+            yield made
+
+
+@pytest.fixture(scope="module")
+def ray(cluster: Any, request: pytest.FixtureRequest) -> Iterator[None]:
+    """That cluster, joined for all tests of a file; if they play, its workers find modules accordingly."""
+    from tests import rays
+
+    variables = {}
+    if getattr(request.module, "PLAYS", False):
+        variables["PYTHONPATH"] = request.getfixturevalue("playground")
+    with rays.joined(cluster, variables):
         yield
-        library.shutdown()
 
 
-FIRST = [
+TOGETHER = [
+    "tests/contracts/test_engines.py",
+    "tests/study/test_driving.py",
+    "tests/launch/test_beginnings.py",
     "tests/launch/test_on_ray.py",
+]
+"""One cluster of Ray for all of them; the last takes a machine away from it."""
+FIRST = [
+    *TOGETHER,
     "tests/launch/test_leased.py",
     "tests/test_end_to_end.py",
     "tests/launch/test_on_slurm.py",
     "tests/study/test_cells.py",
-    "tests/contracts/test_engines.py",
-    "tests/study/test_driving.py",
-    "tests/launch/test_beginnings.py",
 ]
 """What takes longest: begun first, so that workers end together."""
 
@@ -240,3 +280,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _turn(item: pytest.Item) -> int:
     file = item.nodeid.partition("::")[0]
     return FIRST.index(file) if file in FIRST else len(FIRST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files go to workers as a whole, and those that share a cluster to one worker."""
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+    class Together(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return TOGETHER[0] if file in TOGETHER else file
+
+    return Together(config, log)

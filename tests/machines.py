@@ -17,7 +17,7 @@ LONG = ["expert.steps=1000", "expert.log_every=1", "expert.save_every=10"]
 class Machines:
     def __init__(self, store, recipe, folder):
         self.store, self.recipe, self.folder = store, recipe, folder
-        self.settings = [f"launch.store={store.address}", "launch.lease=4", "launch.at_once=2"]
+        self.settings = [f"launch.store={store.address}", "launch.lease=600", "launch.at_once=2"]
         self.started = []
 
     def start(self, name, *command, settings=(), **environment):

@@ -1,7 +1,6 @@
 """What contract suites need: a run of stages that take no time, known here and to every worker."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -10,14 +9,18 @@ from atoll.runs import Run, graph, write_json
 from tests.launch.makers import CUSTOMIZE, PLAY
 
 
+@pytest.fixture(scope="session")
+def playground(tmp_path_factory):
+    """Where modules are found by a process that is to know these stages and no others."""
+    folder = tmp_path_factory.mktemp("play")
+    (folder / "sitecustomize.py").write_text(CUSTOMIZE)
+    return os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])
+
+
 @pytest.fixture
-def play(tmp_path, monkeypatch):
+def play(tmp_path, monkeypatch, playground):
     """Give a run whose stages do what they are told: one(seed=1, two="fail")."""
-    (tmp_path / "customize").mkdir()
-    (tmp_path / "customize" / "sitecustomize.py").write_text(CUSTOMIZE)
-    root = Path(__file__).parents[2]
-    paths = [str(tmp_path / "customize"), str(root), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    monkeypatch.setenv("PYTHONPATH", playground)
     monkeypatch.setattr(graph, "KINDS", PLAY)
 
     def make(*, seed=0, launch=None, **told):

@@ -21,8 +21,8 @@ LAUNCH: dict[str, dict[str, Any]] = {
     "ray": {"gpus": 0, "retries": 2},
 }
 
-RAY_GPUS = 2
-"""None of them exists: what matters is which processes are started for them."""
+PLAYS = True
+"""Workers of Ray know the stages that take no time."""
 
 
 @pytest.fixture(
@@ -60,13 +60,26 @@ def quiet(statuses):
     pass
 
 
-def test_every_job_runs_after_what_it_waits_for(made):
-    run, engine = made()
-    driver.run_jobs(jobs_of(run), engine, quiet)
+def test_every_job_runs_once_after_what_it_waits_for(made, name):
+    """With the settings that it was given, whatever becomes of the run's own files while it is queued."""
+    run, engine = made(seed=7)
+    jobs = jobs_of(run)
+    (run.path / "resolved.json").write_text("{}")
+    driver.run_jobs(jobs, engine, quiet)
     stages = [run.stage(one) for one in ("one", "two", "last")]
     assert all(stage.done for stage in stages)
     first, second, last = ((stage.path / "done.json").stat().st_mtime_ns for stage in stages)
     assert max(first, second) < last
+    assert (run.stage("one").path / "file").read_text() == "one of 7"
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()}
+    driver.run_jobs(jobs, engine, quiet)
+    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()} == before
+    screen = Screen(lambda: contextlib.nullcontext(quiet), lambda: contextlib.nullcontext(None))
+    driver.drive(run, name, screen)
+    assert run.stage("here").done, "the driver makes the rest here"
+    assert {
+        path: path.stat().st_mtime_ns for path in before if path.parent.name in ("one", "two", "last")
+    } == {path: when for path, when in before.items() if path.parent.name in ("one", "two", "last")}
 
 
 def test_a_failure_is_told_in_the_words_of_the_job_after_the_others_have_ended(made):
@@ -128,27 +141,3 @@ def test_a_job_of_two_gpus_is_two_ranks_that_save_and_stop_as_one(made, name, mo
     assert (run.stage("ranked").path / "gpus").read_text() == "0,1"
     sizes = {path.parent.name: path.read_text() for path in run.path.glob("ranks/*/size")}
     assert sizes == {"0": "2", "1": "2"}
-
-
-def test_what_is_done_is_not_started(made):
-    run, engine = made()
-    driver.run_jobs(jobs_of(run), engine, quiet)
-    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()}
-    driver.run_jobs(jobs_of(run), engine, quiet)
-    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()} == before
-
-
-def test_a_job_has_the_settings_that_it_was_given(made):
-    """Whatever becomes of the run's own files while it waits in a queue."""
-    run, engine = made(seed=7)
-    jobs = jobs_of(run)
-    (run.path / "resolved.json").write_text("{}")
-    driver.run_jobs(jobs, engine, quiet)
-    assert (run.stage("one").path / "file").read_text() == "one of 7"
-
-
-def test_the_driver_makes_the_rest_here(made, name):
-    run, _ = made()
-    screen = Screen(lambda: contextlib.nullcontext(quiet), lambda: contextlib.nullcontext(None))
-    driver.drive(run, name, screen)
-    assert run.stage("here").done

@@ -1,3 +1,3 @@
-from tests.contracts.conftest import play
+from tests.contracts.conftest import play, playground
 
-__all__ = ["play"]
+__all__ = ["play", "playground"]

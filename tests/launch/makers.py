@@ -9,11 +9,15 @@ from atoll.errors import ConfigError, Interrupted
 from atoll.runs import Run, Stage, stop_requests
 from atoll.runs.graph import Kind
 from atoll.runs.records import Contents
+from tests import hasty
 
-CUSTOMIZE = """
-import atoll.runs.graph as graph
-from tests.launch.makers import PLAY
-graph.KINDS = PLAY
+CUSTOMIZE = f"""
+{hasty.CUSTOMIZE}
+def play(graph):
+    from tests.launch.makers import PLAY
+    graph.KINDS = PLAY
+
+hasty.LATER["atoll.runs.graph"] = play
 """
 
 
@@ -31,7 +35,7 @@ def _stage(run: Run, name: str) -> Stage:
 
 
 def play(run: Run, name: str) -> Stage:
-    """Do what the recipe says of a stage: end, fail, be killed, save and stop, or wait to be stopped."""
+    """Do what the recipe says: end, fail, be killed, save and stop, wait to be stopped and perhaps go on."""
     stage, word = _stage(run, name), words(run).get(name, "end")
     if not stage.begin(made_from(run, 0)):
         return stage
@@ -44,7 +48,7 @@ def play(run: Run, name: str) -> Stage:
     if word == "save" and not (stage.path / "saved").is_file():
         (stage.path / "saved").write_text("once")
         raise Interrupted("saved")
-    if word == "wait":
+    if word == "wait" or (word == "go on" and not (stage.path / "saved").is_file()):
         _wait(stage.path)
     (stage.path / "file").write_text(f"{name} of {run.config.seed}")
     stage.finish(made_from(run, 0), ["file"], Contents())

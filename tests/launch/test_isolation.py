@@ -1,6 +1,5 @@
 """Experts are trained alone, and that is a fact of the operating system: no network, and the same result."""
 
-import os
 import shutil
 import socket
 import subprocess
@@ -15,17 +14,30 @@ from tests.machines import Machines
 pytestmark = pytest.mark.slow
 
 NO_SOCKETS = """
-import runpy, sys
+import os, runpy, sys
 
 def forbid(event, arguments):
     if event.startswith("socket."):
         raise PermissionError(f"{event}: an expert has no business with sockets")
 
 sys.addaudithook(forbid)
-sys.argv = ["atoll", *sys.argv[1:]]
-runpy.run_module("atoll", run_name="__main__")
 """
-"""`atoll`, in a process in which nobody can open a socket."""
+"""A process in which nobody can open a socket."""
+EXPERTS = """
+import atoll.cli, atoll.train.jobs
+
+recipe, *folders = sys.argv[1:]
+codes = []
+for index, folder in enumerate(folders):
+    child = os.fork()
+    if child == 0:
+        os.environ["ATOLL_RUNS"] = folder
+        sys.argv = ["atoll", "expert", str(index), recipe]
+        runpy.run_module("atoll", run_name="__main__")
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(codes)
+"""
+"""`atoll expert`, once for each folder, each in a process of its own."""
 
 REACH = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 5); print('reached')"
 OWN_NETWORK = ["unshare", "--user", "--map-root-user", "--net"]
@@ -49,7 +61,7 @@ def test_nothing_can_be_reached_from_there(alone, store):
     port = store.proxy.port
     with socket.create_connection(("127.0.0.1", port), 5):
         pass
-    attempt = NO_SOCKETS.replace('runpy.run_module("atoll", run_name="__main__")', REACH)
+    attempt = NO_SOCKETS + REACH
     behind = subprocess.run(
         [sys.executable, "-c", attempt, str(port)], capture_output=True, text=True, check=False
     )
@@ -60,22 +72,29 @@ def test_nothing_can_be_reached_from_there(alone, store):
         assert behind.returncode != 0 and "reached" not in behind.stdout
 
 
-@pytest.mark.parametrize("index", [0, 1, 2])
-def test_an_expert_without_network_is_the_expert(alone, index, store, tiny, tmp_path, _tiny_finished):
+def test_an_expert_without_network_is_the_expert(alone, store, tiny, tmp_path, _tiny_finished):
     place = Machines(store, tiny, tmp_path)
     place.seed(_tiny_finished)
-    run = place.run(f"island-{index}")
-    Mirror.of(run).download(run.cluster(index))  # its inputs are there; from here on there is no network
+    runs = [place.run(f"island-{index}") for index in range(3)]
+    for index, run in enumerate(runs):
+        Mirror.of(run).download(run.cluster(index))  # its inputs are there; from here on there is no network
     requests = len(store.proxy.requests)
     done = subprocess.run(
-        [*alone, sys.executable, "-c", NO_SOCKETS, "expert", str(index), str(tiny)],
-        env={**os.environ, "ATOLL_RUNS": str(run.path.parent)},
+        [
+            *alone,
+            sys.executable,
+            "-c",
+            NO_SOCKETS + EXPERTS,
+            str(tiny),
+            *(str(run.path.parent) for run in runs),
+        ],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[0, 0, 0]", done.stderr
     reference = Run.open(_tiny_finished)
-    assert run.expert(index).record.files == reference.expert(index).record.files, "bit for bit"
+    for index, run in enumerate(runs):
+        assert run.expert(index).record.files == reference.expert(index).record.files, "bit for bit"
+        assert [path.name for path in run.partition.path.iterdir()] == [f"cluster-{index:02d}"]
     assert len(store.proxy.requests) == requests
-    assert [path.name for path in run.partition.path.iterdir()] == [f"cluster-{index:02d}"]

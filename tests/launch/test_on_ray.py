@@ -7,8 +7,6 @@ import time
 from typing import Any
 
 import pytest
-from ray.cluster_utils import Cluster
-from ray.util.state import list_tasks
 
 from atoll.launch import driver, on_ray
 from atoll.plan import plan
@@ -21,45 +19,8 @@ from tests.machines import LONG, Machines, events, files_of, steps_uploaded, wai
 
 pytestmark = pytest.mark.slow
 
-NODES = [
-    {"num_cpus": 1, "num_gpus": 1, "resources": {"north": 1}},
-    {"num_cpus": 1, "num_gpus": 1},
-    {"num_cpus": 2, "resources": {"south": 1}},
-]
-"""Ray believes what it is told: these GPUs do not exist, and whoever gets one works on the CPU."""
-MEMORY = {"memory": 2 * 10**9, "object_store_memory": 80 * 10**6}
-
-
-def head():
-    port = s3.free_ports(1)[0]
-    return {"num_cpus": 0, "include_dashboard": True, "dashboard_port": port, **MEMORY}
-
-
-def patiently(start):
-    """Start a machine; one whose parts are not up in time, as on a busy computer, ends itself."""
-    for _ in range(8):
-        try:
-            return start()
-        except Exception as problem:
-            if "timed out during startup" not in str(problem):
-                raise
-    raise AssertionError("Ray does not start")
-
-
-@pytest.fixture(scope="module")
-def cluster(_s3, tmp_path_factory):
-    """A head that runs no jobs but takes submissions, and three machines, all with access to the bucket."""
-    scratch = tmp_path_factory.mktemp("scratch")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**s3.environment(_s3.port), "ATOLL_SCRATCH": str(scratch)}.items():
-            patch.setenv(name, value)
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("OMP_NUM_THREADS", "1")
-        made: Any = patiently(lambda: Cluster(initialize_head=True, head_node_args=head()))
-        made.dashboard, made.scratch = f"http://{made.head_node.address_info['webui_url']}", scratch
-        made.island = [patiently(lambda node=node: made.add_node(**node, **MEMORY)) for node in NODES]
-        yield made
-        made.shutdown()
+ON_AN_ISLAND = "launch.resources={island=1}"
+"""Not on the head, with which the cluster would be lost."""
 
 
 @pytest.fixture
@@ -75,7 +36,7 @@ def at_work(cluster, index):
     """The machines that have begun an expert."""
     return [
         node
-        for node in cluster.island
+        for node in cluster.islands
         if (cluster.scratch / node.node_id[:16] / "tiny" / "experts" / f"{index:02d}" / "state").is_dir()
     ]
 
@@ -102,6 +63,8 @@ def on_local(place, *settings):
 
 def tasks_of(cluster, wanted):
     """Name, machines and resources of every task that Ray has run, once it has heard of all wanted ones."""
+    from ray.util.state import list_tasks
+
     for _ in range(1200):
         found: dict[str, Any] = {}
         for task in list_tasks(address=cluster.dashboard, limit=1000, detail=True):
@@ -109,7 +72,7 @@ def tasks_of(cluster, wanted):
             machines.add(task.node_id)
         if wanted <= found.keys():
             return found
-        time.sleep(0.5)
+        time.sleep(0.1)
     raise AssertionError(found)
 
 
@@ -124,7 +87,7 @@ def submitted(command):
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
         if "No available agent" not in done.stderr + done.stdout:
             return done
-        time.sleep(2)
+        time.sleep(0.5)
     return done
 
 
@@ -151,7 +114,7 @@ def test_a_whole_run_submitted_from_a_laptop_is_the_run_here(place, cluster):
     assert "samples/grid.png" in Mirror.of(run).store.names()
     trained = {"atoll router", "atoll student", "atoll expert 0", "atoll expert 1"}
     tasks = tasks_of(cluster, {"atoll part of data", "atoll part of partition", *trained})
-    with_gpu = {node.node_id for node in cluster.island[:2]}
+    with_gpu = {node.node_id for node in cluster.islands}
     assert tasks["atoll part of data"][0] == with_gpu, "encoded by an actor on each GPU"
     assert len(tasks["atoll part of partition"][0]) >= 2, "assigned on several machines"
     for name in trained:
@@ -168,14 +131,14 @@ def test_a_whole_run_submitted_from_a_laptop_is_the_run_here(place, cluster):
 
 def test_a_machine_is_lost_while_its_expert_trains(place, cluster, prepared):
     clear(cluster)
-    settings = [*LONG, "router.steps=2", "expert.override=[{clusters=[1, 2], steps=10}]"]
+    settings = [*LONG, ON_AN_ISLAND, "router.steps=2", "expert.override=[{clusters=[1, 2], steps=10}]"]
     seed(place, prepared(*settings, name="seed"), *settings, trained=["expert 1", "expert 2"])
     driver = place.start("driver", "run", "--on", "ray", settings=settings)
     mirror = Mirror.of(place.run("watcher", *settings))
     wait_for(lambda: steps_uploaded(mirror, 0) >= 10 and not mirror.is_done(mirror.run.expert(0)), driver)
     victim = at_work(cluster, 0)[0]
     cluster.remove_node(victim, allow_graceful=False)
-    cluster.island.remove(victim)
+    cluster.islands.remove(victim)
     uploaded = steps_uploaded(mirror, 0)
     _, err = driver.communicate(timeout=900)
     assert driver.returncode == 0, err

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 from dataclasses import replace
 
 import pytest
@@ -12,70 +11,46 @@ from atoll.errors import ConfigError
 from atoll.launch import driver, on_slurm
 from atoll.launch.engine import Place
 from atoll.launch.job import Job, JobSpec, JobStatus
-from atoll.runs import Run, graph, read_json, read_lines
-from atoll.train import jobs
-from tests import commands
-from tests.machines import children, wait_for
+from atoll.runs import Run, graph, read_json
+from tests.machines import children
 
 pytestmark = pytest.mark.slow
 
 LOCAL = 'launch.slurm={cluster="local"}'
 
 
-def processes(*signs):
-    """The processes whose command line has all of these."""
-    listed = subprocess.run(["ps", "-wweo", "pid=,args="], capture_output=True, text=True, check=True).stdout
-    found = [line.split(None, 1) for line in listed.splitlines()]
-    return [int(pid) for pid, command in found if all(sign in command for sign in signs)]
-
-
 def place_of(run):
     return Place(run.path, run.config.launch, run)
 
 
-def job_of(run, index):
-    """The process that trains an expert, or 0."""
-    found = processes("atoll.launch.process", f"{run.path} expert {index}")
-    return found[0] if found else 0
+def test_preempted_stopped_and_queued_again(play):
+    """One job is preempted, one is told to stop: both save, are queued again, and end."""
+    run = play(launch={"slurm": {"cluster": "local"}, "retries": 2}, one="go on", two="go on")
+    engine = on_slurm.OnSlurm(place_of(run))
+    asked: set[str] = set()
 
+    def disturb(statuses):
+        """As whoever wants the machine back; as Slurm announces a preemption."""
+        ready = {name: run.stage(name).path / "ready" for name in ("one", "two")}
+        if ready["one"].is_file() and "one" not in asked:
+            os.kill(int(ready["one"].read_text()), signal.SIGTERM)
+            asked.add("one")
+        if ready["two"].is_file() and "two" not in asked:
+            submitted = read_json(run.path / "slurm" / "jobs.json")["two"]["id"]
+            os.kill(children(int(submitted))[0], signal.SIGUSR2)
+            asked.add("two")
 
-def test_submitted_preempted_stopped_and_queued_again(prepared, tiny):
-    """One expert is preempted, one is told to stop: both end as if nothing had happened."""
-    settings = ["expert.steps=600", "expert.log_every=1", "expert.save_every=1000", "router.steps=2"]
-    run, here = prepared(*settings), prepared(*settings, name="here")
-    jobs.expert(run, 2)
-    jobs.router(run)
-    sets = [part for text in (*settings, LOCAL) for part in ("--set", text)]
-    driver = commands.Command(["run", tiny, "--on", "slurm", *sets], {"ATOLL_RUNS": str(run.path.parent)})
-
-    def far_enough(index):
-        lines = read_lines(run.expert(index).path / "metrics.jsonl")
-        return bool(lines) and lines[-1]["step"] >= 10
-
-    try:
-        wait_for(lambda: job_of(run, 1), driver)
-        victim = job_of(run, 1)
-        wait_for(lambda: far_enough(1), driver)
-        os.kill(victim, signal.SIGTERM)  # as whoever wants the machine back
-        wait_for(lambda: far_enough(0), driver)
-        listed = read_json(run.path / "slurm" / "jobs.json")
-        submitted = {name: one["id"] for name, one in listed.items()}
-        assert sorted(submitted) == ["expert 0", "expert 1"], "and not what is done"
-        os.kill(children(int(submitted["expert 0"]))[0], signal.SIGUSR2)  # as Slurm announces a preemption
-        _, err = driver.communicate(timeout=600)
-    finally:
-        driver.kill()
-        driver.communicate()
-    assert driver.returncode == 0, err
-    for index in (0, 1):
-        jobs.expert(here, index)
-        assert run.expert(index).record.files == here.expert(index).record.files, "bit for bit"
-    for index in (0, 1):
-        said = (run.path / "experts" / f"{index:02d}.log").read_text()
-        assert f"expert-0{index} stopped at step" in said, "it saved ahead"
-        log = next((run.path / "slurm").glob(f"{submitted[f'expert {index}']}*log.out")).read_text()
+    driver.run_jobs(jobs_of(run), engine, disturb)
+    assert asked == {"one", "two"} and run.stage("last").done
+    listed = read_json(run.path / "slurm" / "jobs.json")
+    for name in ("one", "two"):
+        assert (run.stage(name).path / "saved").read_text() == "asked", "it saved ahead"
+        log = next((run.path / "slurm").glob(f"{listed[name]['id']}*log.out")).read_text()
         assert "Requeued job" in log
-    assert (run.path / "report" / "report.html").is_file()
+
+
+def jobs_of(run):
+    return driver.jobs_of([node for node in graph.nodes(run) if node.is_job])
 
 
 def test_a_failure_is_told_in_the_words_of_the_job(prepared, tiny):
