@@ -107,11 +107,11 @@ class GaussianMixture:
         variance = (alpha * self.width) ** 2 + sigma**2
         return (x[:, None] - alpha[:, None, None] * self.means).square().sum(2) / (-2 * variance[:, None])
 
-    def mean(self, x: Tensor, alpha: Tensor, sigma: Tensor, k: int | None = None) -> Tensor:
-        """E[x_0 | x] of all data, or of one cluster's."""
+    def mean(self, x: Tensor, alpha: Tensor, sigma: Tensor, k: int | Tensor | None = None) -> Tensor:
+        """E[x_0 | x] of all data, of one cluster's, or of each sample's own cluster."""
         logits = self._log_weights(x, alpha, sigma)
         if k is not None:
-            logits = logits.masked_fill(self.cluster != k, -torch.inf)
+            logits = logits.masked_fill(self.cluster != torch.as_tensor(k).view(-1, 1), -torch.inf)
         gain = alpha * self.width**2 / ((alpha * self.width) ** 2 + sigma**2)
         residual = x[:, None] - alpha[:, None, None] * self.means
         each = self.means + gain[:, None, None] * residual
@@ -121,7 +121,7 @@ class GaussianMixture:
         one_hot = nn.functional.one_hot(self.cluster, self.clusters).double()
         return self._log_weights(x, alpha, sigma).softmax(1) @ one_hot
 
-    def velocity(self, x_t: Tensor, t: Tensor, k: int | None = None) -> Tensor:
+    def velocity(self, x_t: Tensor, t: Tensor, k: int | Tensor | None = None) -> Tensor:
         """E[noise - x_0 | x_t] on the linear path."""
         return (x_t - self.mean(x_t, 1 - t, t, k)) / t[:, None]
 

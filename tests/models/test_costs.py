@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import random
 from dataclasses import replace
 from typing import Any, Literal, get_args, get_origin
 
@@ -44,12 +45,12 @@ def settings() -> list[dict[str, Any]]:
 
 
 def every(shape: tuple[int, ...], patch: tuple[int, ...]) -> list[Network]:
-    """Every network: each choice, condition and role; a hidden layer of uneven width."""
-    made = []
+    """Every network: each choice, condition and role; a hidden layer of uneven width, one block or two."""
+    made: list[Network] = []
     roles: list[dict[str, Any]] = [{}, {"steps": True}, {"clusters": 5}]
     for options, kind, role in itertools.product(settings(), get_args(conditions.Kind), roles):
         config = NetworkConfig.model_validate(
-            {"width": 24, "depth": 2, "heads": 2, "patch": patch, "mlp": 2.6, **options}
+            {"width": 24, "depth": 1 + len(made) % 5 // 4, "heads": 2, "patch": patch, "mlp": 2.6, **options}
         )
         told = {"class": {"classes": 7}, "text": {"text": 6, "length": 3}}.get(kind, {})
         made.append(Network(config, shape, kind, **told, **role))
@@ -70,6 +71,15 @@ def condition(network: Network) -> conditions.Condition:
     return torch.zeros(1, dtype=torch.long, device="meta") if network.kind == "class" else None
 
 
+def counted(model: DiT | Router, network: Network) -> int:
+    """FLOPs of a sample by torch's own counter."""
+    with FlopCounterMode(display=False) as counter:
+        model(
+            torch.zeros(1, *network.shape, device="meta"), torch.zeros(1, device="meta"), condition(network)
+        )
+    return counter.get_total_flops()
+
+
 @pytest.mark.parametrize(("shape", "patch"), GRIDS, ids=str)
 def test_parameters_and_flops_are_those_of_the_network(shape, patch):
     """Parameters exactly; FLOPs as torch's own counter has them, which counts the same products."""
@@ -81,9 +91,7 @@ def test_parameters_and_flops_are_those_of_the_network(shape, patch):
     for network in networks if len(patch) == 2 else networks[::5]:
         model = build(network)
         assert costs.parameters(network) == sum(value.numel() for value in model.parameters()), network
-        with FlopCounterMode(display=False) as counter:
-            model(torch.zeros(1, *shape, device="meta"), torch.zeros(1, device="meta"), condition(network))
-        assert costs.forward_flops(network) == pytest.approx(counter.get_total_flops(), rel=1e-9), network
+        assert costs.forward_flops(network) == pytest.approx(counted(model, network), rel=1e-9), network
 
 
 def test_blocks_are_counted_alone():
@@ -254,22 +262,37 @@ ADAPTERS = [
 ]
 
 
+def with_adapters(experts: list[Network]) -> list[Network]:
+    """Every network with one adapter, dealt out so that each adapter meets every value of every choice."""
+    dealt = random.Random(0).sample(experts, len(experts))
+    made = [replace(each, adapter=ADAPTERS[number % len(ADAPTERS)]) for number, each in enumerate(dealt)]
+    met = {
+        (ADAPTERS.index(each.adapter), name, value) for each in made for name, value in chosen(each).items()
+    }
+    values = {(name, value) for each in made for name, value in chosen(each).items()}
+    assert len(met) == len(ADAPTERS) * len(values)
+    return made
+
+
+def chosen(network: Network) -> dict[str, Any]:
+    """The value of each choice of a network, with its condition and role."""
+    return {
+        **{name: getattr(network.config, name) for name in settings()[0]},
+        "kind": network.kind,
+        "steps": network.steps,
+    }
+
+
 def test_adapters_are_counted_for_every_combination_of_settings():
     """Weights exactly, all and those that are learnt; FLOPs as torch's own counter has them."""
     shape, patch = GRIDS[1]
-    experts = [network for network in every(shape, patch) if not network.clusters]
-    for number, about in enumerate(ADAPTERS):
-        for network in experts[number % 5 :: 5]:
-            model = adapter.attach(build(network), about)
-            adapted = replace(network, adapter=about)
-            assert costs.parameters(adapted) == sum(value.numel() for value in model.parameters()), adapted
-            assert costs.learnt(adapted) == sum(value.numel() for value in adapter.learnt(model).values())
-            assert costs.base_bytes(adapted) == costs.weight_bytes(network)
-            with FlopCounterMode(display=False) as counter:
-                model(
-                    torch.zeros(1, *shape, device="meta"), torch.zeros(1, device="meta"), condition(network)
-                )
-            assert costs.forward_flops(adapted) == pytest.approx(counter.get_total_flops(), rel=1e-9), adapted
+    for adapted in with_adapters([network for network in every(shape, patch) if not network.clusters]):
+        network = replace(adapted, adapter=None)
+        model = adapter.attach(build(network), adapted.adapter)
+        assert costs.parameters(adapted) == sum(value.numel() for value in model.parameters()), adapted
+        assert costs.learnt(adapted) == sum(value.numel() for value in adapter.learnt(model).values())
+        assert costs.base_bytes(adapted) == costs.weight_bytes(network)
+        assert costs.forward_flops(adapted) == pytest.approx(counted(model, network), rel=1e-9), adapted
 
 
 @pytest.mark.parametrize("about", ADAPTERS[:1] + ADAPTERS[6:9], ids=str)

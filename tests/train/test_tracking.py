@@ -1,7 +1,6 @@
 """Who else is told what is measured; and that none of them can stop a training."""
 
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from atoll.runs import read_lines
 from atoll.train import jobs, tracking
+from tests import commands
 
 ONE_EXPERT = Path(__file__).parent / "script_ranks.py"
 
@@ -56,7 +56,7 @@ def test_tensorboard_has_every_line(prepared):
 def test_wandb_offline_leaves_a_run_to_be_sent_later(prepared):
     """In a process of its own, as jobs are: its threads and sockets live as long as that."""
     run = prepared('expert.tracking=["wandb"]')
-    done = subprocess.run([sys.executable, str(ONE_EXPERT), str(run.path)], capture_output=True, text=True)
+    done = commands.python(ONE_EXPERT, run.path)
     assert done.returncode == 0, done.stderr
     assert run.expert(0).done
     assert failures(run) == []
