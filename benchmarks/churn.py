@@ -116,6 +116,10 @@ class Inside(httpx.BaseTransport):
     def close(self) -> None:
         """Others still need it."""
 
+    def end(self) -> None:
+        """Nobody does any more."""
+        self._loop.close()
+
 
 @dataclass
 class Machine:
@@ -401,6 +405,7 @@ def measure(crowd: Crowd, seed: int = 0) -> dict[str, Any]:
         world.run()
         finished = world.here.done
         world.here.database.close()
+        world.wire.end()
     needed = crowd.experts * world.steps
     bound = crowd.hours + (world.sending + HOUR * 0) / HOUR
     hours = world.clock.time / HOUR

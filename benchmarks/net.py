@@ -60,7 +60,7 @@ class Load(NamedTuple):
     """Seconds for which as many requests are made as are answered."""
 
 
-SMALL = Load(workers=20, real=100, seconds=3.0, ramp=1.0, known=(5, 50), requests=40, hold=0.5)
+SMALL = Load(workers=20, real=1200, seconds=3.0, ramp=1.0, known=(5, 50), requests=40, hold=0.5)
 
 
 @dataclass

@@ -120,3 +120,4 @@ def test_a_client_that_has_no_manifest_is_not_led_away(here):
     with pytest.raises(client.Refused, match="served elsewhere"):
         one.reconcile(protocol.Reconcile())
     one.close()
+    inside.end()
