@@ -10,8 +10,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+import typer
 from docs import generate
 
+from atoll import cli
 from tests.commands import run as atoll
 
 ROOT = Path(__file__).parents[1]
@@ -122,6 +124,30 @@ def test_everything_that_the_architecture_names_is_there():
     files = re.findall(r"`((?:[\w-]+/)+[\w-]+\.py)`", page)
     roots = (ROOT, ROOT / "src" / "atoll")
     assert [name for name in files if not any((root / name).exists() for root in roots)] == []
+
+
+def options() -> dict[str, set[str]]:
+    """The options of every command."""
+    commands = typer.main.get_command(cli.options.app).commands  # type: ignore[attr-defined]
+    return {
+        name: {"--help", *(text for one in command.params for text in one.opts)}
+        for name, command in commands.items()
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_and_option_that_a_page_names_is_there(page):
+    """In blocks and in the middle of sentences; `atoll run --on ray` has an option `--on`."""
+    text, known = page.read_text(encoding="utf-8"), options()
+    spans = re.findall(r"`(atoll [a-z][^`]*)`", text)
+    spans += [line.split(" #")[0] for block in blocks(text, "bash") for line in block.splitlines()]
+    for span in (span for span in spans if re.match(r"atoll [a-z]", span)):
+        name, words = span.split()[1], span.split()[2:]
+        if span == "atoll compiled":  # a row of a benchmark
+            continue
+        assert name in known, span
+        asked = {word.split("=")[0] for word in words if word.startswith("--")}
+        assert asked <= known[name], (span, asked - known[name])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
