@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from atoll.sampling import abreast, opening
+from atoll import threads
+from atoll.sampling import opening
 from atoll.sampling.parts import resolve
 from atoll.sampling.rows import Rows, moves_of, started
 from tests.serving import same, served
@@ -155,7 +156,12 @@ def test_prompts_of_any_length_share_a_batch(tmp_path):
 
 def test_what_the_machine_grants_is_read_when_rows_join_and_not_at_every_step(sampler, monkeypatch):
     readings = []
-    monkeypatch.setattr(abreast.threads, "granted", lambda: readings.append(1) or 1)
+
+    def granted():
+        readings.append(1)
+        return 1
+
+    monkeypatch.setattr(threads, "granted", granted)
     crowd: Rows[str] = Rows(sampler.ensemble)
     joined(crowd, sampler, "mine", sampler.request(num=2, strategy="ancestral", steps=6))
     for _ in range(3):

@@ -22,10 +22,10 @@ def reason(config: "RunConfig") -> str | None:
         return None
     if config.start is None:
         return (
-            "grouped by pixels (encode.features = 'auto'); a vision model tells more of pictures that are "
-            "not aligned, and a [start] brings features of its own ('start'): see docs/results.md"
+            "grouped by pixels (encode.features = 'auto'); a vision model may tell more, "
+            "and a [start] brings features of its own ('start'): see docs/results.md"
         )
     return (
-        "grouped by pixels (encode.features = 'auto'), which did as well as what the start sees on the sets "
-        "that were measured; 'start' is for pictures that are not aligned: see docs/results.md"
+        "grouped by pixels (encode.features = 'auto'), which did as well as what the start sees on the two "
+        "sets that were measured; encode.features = 'start' may do better on yours: see docs/results.md"
     )
