@@ -26,7 +26,8 @@ from atoll.net.books import Books
 from atoll.net.client import Client
 from atoll.net.coordinator import Coordinator, Limits
 from atoll.net.database import Database
-from atoll.net.judging import Judge, add_files, advance
+from atoll.net.filing import add_files
+from atoll.net.judging import Judge, advance
 from atoll.net.keeping import Keeper
 from atoll.net.leasing import Terms
 from atoll.net.migrating import migrate

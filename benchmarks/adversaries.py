@@ -165,6 +165,25 @@ def network(rules: policy.AuditPolicy) -> dict[str, Any]:
     }
 
 
+def releases(rules: policy.AuditPolicy) -> dict[str, Any]:
+    """How often one poisoned interval of eight is in a model, by the share of segments replayed whole."""
+    one = [
+        kit.Checks({}, {}, tuple("differs" if i == k else "agrees" for i in range(kit.INTERVALS)))
+        for k in range(8)
+    ]
+    table = {}
+    for share in (0.0, 0.5, 0.9, 1.0):
+        policed = rules.model_copy(update={"release": share})
+        runs = careers(one, policed, trusted=True, units=8)
+        steps = sum(len(each.segments) for each in runs) * kit.INTERVALS
+        table[str(share)] = {
+            "poisoned_models": sum(bool(kit.in_the_model(each, policed)) for each in runs),
+            "of": len(runs),
+            "replayed_over_trained": sum(each.replayed for each in runs) / steps,
+        }
+    return table
+
+
 def measured(seeds: int, compiled: bool) -> dict[str, Any]:
     """All of it."""
     torch.set_num_threads(1)
@@ -202,6 +221,7 @@ def measured(seeds: int, compiled: bool) -> dict[str, Any]:
             / len(rows["honest"]),
             "cheats": {name: row(each, rules) for name, each in rows.items() if name != "honest"},
             "network": network(rules),
+            "releases": releases(rules),
             "seconds": time.perf_counter() - since,
         },
     }

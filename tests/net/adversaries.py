@@ -542,6 +542,8 @@ class Career:
     """After how many false units."""
     false: set[str] = field(default_factory=set)
     audits: int = 0
+    replayed: int = 0
+    """Intervals that were replayed before the model was final."""
 
     @property
     def profit(self) -> float:
@@ -594,7 +596,7 @@ def career(scheme: Scheme, rules: policy.AuditPolicy, seed: str, *, release: boo
         paid = policy.vesting(rules, self.held)
         self.held, self.vested = self.held - paid, self.vested + paid
     if release:
-        _released(self, scheme)
+        _released(self, scheme, rules)
     if self.caught is None:
         self.held, self.vested = 0, self.vested + self.held
     return self
@@ -614,8 +616,8 @@ def _audited(
             return outcome
 
 
-def _released(self: Career, scheme: Scheme) -> None:
-    """Before a model is published its publisher replays an interval of every segment that is in it."""
+def _released(self: Career, scheme: Scheme, rules: policy.AuditPolicy) -> None:
+    """Before a model is final an interval of every segment in it is replayed, or all of it, as is drawn."""
     accepted = [one for one in self.segments if one.state == "accepted"]
     if not accepted:
         return
@@ -623,7 +625,11 @@ def _released(self: Career, scheme: Scheme) -> None:
     for name in names:
         value = hashlib.sha256(f"release {name}".encode()).digest()
         number = int(policy.fraction(value, "interval") * INTERVALS)
-        judgement = scheme.bad.judgements[number] if name in self.false else "agrees"
+        judgements = scheme.bad.judgements if name in self.false else ("agrees",) * INTERVALS
+        judgement = judgements[number]
+        if policy.released_whole(rules, value, name):
+            judgement = next((one for one in judgements if one != "agrees"), "agrees")
+        self.replayed += INTERVALS if policy.released_whole(rules, value, name) else 1
         state = "rejected" if judgement != "agrees" else "accepted"
         index = next(i for i, one in enumerate(self.segments) if one.name == name)
         self.segments[index] = replace(self.segments[index], state=state, audited=True)

@@ -16,7 +16,8 @@ from atoll.net import keys, leasing, protocol, signing
 from atoll.net.api import create_app
 from atoll.net.artifacts import Artifacts
 from atoll.net.coordinator import Coordinator, Limits
-from atoll.net.judging import Judge, add_files, advance, table_of
+from atoll.net.filing import add_files, table_of
+from atoll.net.judging import Judge, advance
 from atoll.net.protocol import File, Micro, Numerics, Result, Unit
 from atoll.storage.store import open_store
 from tests.clocks import ManualClock
@@ -136,6 +137,7 @@ class Ledger:
 
     notes: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     credits: dict[str, tuple[str, int]] = field(default_factory=dict)
+    signer: Any = None
 
     def note(self, session, kind, facts, at):
         json.dumps(facts)
@@ -150,6 +152,12 @@ class Ledger:
         self.credits[event] = (account, 0)
 
     def escrow(self, session, account, lineage):
+        return 0
+
+    def due(self, session, account, lineage, keep, before):
+        return 0
+
+    def vest(self, session, account, lineage, keep, before, at):
         return 0
 
     def total(self) -> Counter[str]:

@@ -205,10 +205,10 @@ def work_on(joining, once=False):
 
 def same_table(hosted, recorded):
     """Whether the run has exactly the files that were recorded; how many."""
-    from atoll.net import judging
+    from atoll.net import filing
 
     with hosted.coordinator.database.reading() as session:
-        table = judging.table_of(session)
+        table = filing.table_of(session)
     there = {path: file.sha256 for path, file in table.items()}
     assert there == {path: file.sha256 for path, file in recorded.table.items()}
     assert units.finished(hosted.run, table)

@@ -70,7 +70,7 @@ def test_other_work_and_stores_elsewhere(tmp_path):
 
 def test_a_coordinator_refuses_with_the_reason(database, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        admitting, "findings", lambda *given: Findings({"finite": "it holds numbers that are none"})
+        admitting, "findings", lambda *given, **more: Findings({"finite": "it holds numbers that are none"})
     )
     here = coordinator(database, tmp_path)
     machine = Machine.of(here)

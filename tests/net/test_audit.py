@@ -28,7 +28,7 @@ def test_an_honest_history_holds_and_says_what_was_not_checked():
     assert page.holds
     states = {check.name: check.state for check in page.checks}
     unchecked = {name for name, state in states.items() if state == "unchecked"}
-    assert unchecked == {"past", "receipts", "witnesses", "replay"}
+    assert unchecked == {"past", "receipts", "witnesses", "replay", "results"}, "nobody signed results here"
     assert "Nothing that was checked is false" in page.text
     assert "credit balances, once, for accepted work, at its price (3)" in page.text
     assert json.loads(json.dumps(page.facts))["entries"] == 24

@@ -10,7 +10,7 @@ from atoll.net import crash, keeping, keys, ledger, protocol
 from atoll.net.books import Books
 from atoll.net.callers import Caller
 from atoll.net.database import Database
-from atoll.net.judging import table_of
+from atoll.net.filing import table_of
 from atoll.net.protocol import Progress, Refusal, Release, Submission
 from atoll.net.signing import Signed
 from atoll.net.statements import Signer

@@ -7,7 +7,7 @@ from cryptography.exceptions import InvalidSignature
 
 from atoll import config
 from atoll.errors import RunError
-from atoll.net import host, judging, keys, log, protocol, publishing, statements, units
+from atoll.net import filing, host, judging, keys, log, protocol, publishing, statements, units
 from atoll.net.host import Choices
 from atoll.runs import Run
 from tests.net.crowds import Machine
@@ -92,7 +92,7 @@ def test_a_finished_run_is_laid_out_as_if_it_had_been_made_here(run, tmp_path):
         here = hosted.coordinator
         network = Network(hosted.run.config, tmp_path / "machines", every=2, segment=10)
         with here.database.reading() as session:
-            network.table = judging.table_of(session)
+            network.table = filing.table_of(session)
         for file in network.table.values():
             network.lay_out([], tmp_path)
             (network.folder / "files" / file.sha256).write_bytes(here.artifacts.read(file.sha256, 1 << 30))
@@ -101,7 +101,7 @@ def test_a_finished_run_is_laid_out_as_if_it_had_been_made_here(run, tmp_path):
             if here.artifacts.size(sha256) is None:
                 here.artifacts.add(network.folder / "files" / sha256, sha256)
         with here.database.writing() as session:
-            judging.add_files(session, network.table)
+            filing.add_files(session, network.table)
         judging.advance(here)
         assert here.done
         hosted.lay_out()

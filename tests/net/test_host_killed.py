@@ -10,7 +10,7 @@ import pytest
 
 import atoll
 from atoll.config import validate
-from atoll.net import crash, history, host, judging, log, protocol, restore, units
+from atoll.net import crash, filing, history, host, log, protocol, restore, units
 from atoll.net.database import Database
 from atoll.net.host import Choices
 from atoll.net.protocol import File
@@ -53,7 +53,7 @@ def live(folder):
             here.artifacts.write(data)
         table = {path: File(path=path, sha256=sha(data), size=len(data)) for path, data in FILES.items()}
         with here.database.writing() as session:
-            judging.add_files(session, table)
+            filing.add_files(session, table)
         hosted.publisher.publish()
         hosted.lay_out()
 
@@ -82,7 +82,7 @@ def test_killed_and_started_again(tmp_path, point):
     with host.opened(run, Choices(quorum=1)) as hosted:
         with hosted.coordinator.database.reading() as session:
             assert log.check(session) == 1, "the manifest was published once"
-            table = judging.table_of(session)
+            table = filing.table_of(session)
         manifest = protocol.parse(protocol.Manifest, hosted.manifest.manifest.encode())
         assert {file.path for file in manifest.inputs} == {"source/pictures.npz"} == set(table) - set(FILES)
         assert units.folder(table).keys() == FILES.keys()
@@ -100,7 +100,7 @@ def test_killed_while_it_takes_a_run_over(tmp_path, monkeypatch, point):
     database = Database(str(run.path / "network" / "coordinator.db"))
     with database.reading() as session:
         assert log.check(session) == 2, "the manifest, and that it is a fork under other keys"
-        assert set(judging.table_of(session)) == {"source/pictures.npz"}
+        assert set(filing.table_of(session)) == {"source/pictures.npz"}
     database.close()
 
 

@@ -1,38 +1,35 @@
-"""What becomes of results: shares of a unit that went from hand to hand, files put in place."""
-
-from hypothesis import given
-from hypothesis import strategies as st
+"""What becomes of results where nobody audits, and of units that several must agree on."""
 
 from atoll.net import judging
-from atoll.net.protocol import File, Numerics, Result, Unit
-from atoll.net.tables import SubmissionRow, TaskRow
-from tests.net.crowds import RUN
+from atoll.net.comparing import Tools
+from atoll.net.protocol import Unit
+from atoll.net.tables import Happening, TaskRow
+from tests.net.crowds import RUN, Machine, PretendedPlan, coordinator
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 100)), max_size=5),
-    st.integers(0, 10_000),
-    st.sampled_from("abc"),
-)
-def test_shares_add_up_to_the_price(hands, price, last):
-    unit = Unit(run=RUN, name="u", stage="s", role="train", first=0, last=100, every=10)
-    shares = [[account, f"lease {number}", step] for number, (account, step) in enumerate(hands)]
-    row = TaskRow(micro={"shares": shares})
-    paid = judging._shares(row, SubmissionRow(account=last, lease="last"), unit, price)
-    assert sum(paid.values()) == price and all(amount >= 0 for amount in paid.values())
-    if not hands:
-        assert paid == {last: price}
+def test_there_is_one_of_a_unit_at_a_time():
+    unit = Unit(run=RUN, name="u", stage="s", role="train", first=20, last=40, every=10)
+    assert judging.key_of(unit) == "train|s||20"
+    assert (
+        judging.key_of(unit.model_copy(update={"share": 3, "role": "encode", "first": 0})) == "encode|s|3|0"
+    )
 
 
-def test_files_are_put_in_place_and_what_was_there_is_known(database):
-    def result(outputs, removed=()):
-        files = tuple(File(path=path, sha256=digit * 64, size=1) for path, digit in outputs)
-        return Result(unit="0" * 64, outputs=files, removed=removed, numerics=Numerics())
+def test_shares_that_are_alike_within_rounding_agree(database, tmp_path):
+    """By a process that says so; what it is asked are the files under their names."""
+    asked = []
 
-    with database.writing() as session:
-        assert judging.apply(session, result([("a", "1"), ("b", "2")])) == {"a": None, "b": None}
-    with database.writing() as session:
-        before = judging.apply(session, result([("a", "3")], removed=("b",)))
-        assert before == {"a": {"sha256": "1" * 64, "size": 1}, "b": {"sha256": "2" * 64, "size": 1}}
+    def ask(module, files):
+        asked.append((module, files))
+        return True
+
+    judge = judging.Judge(tools=Tools(ask))
+    here = coordinator(database, tmp_path, PretendedPlan(trainings=0, shares=1), judge=judge)
+    one, other = Machine.of(here), Machine.of(here)
+    assert one.work().state == "checked"
+    offer = other.lease()
+    assert other.submit(offer, false=True).json()["state"] == "accepted", "not the same bytes, but alike"
+    assert asked and asked[0][0].endswith("tolerance") and asked[0][1][0].endswith("/a/0")
     with database.reading() as session:
-        assert {path: file.sha256[0] for path, file in judging.table_of(session).items()} == {"a": "3"}
+        assert not session.query(Happening).filter_by(kind="quorum_disagrees").all()
+        assert {row.state for row in session.query(TaskRow).filter_by(role="encode")} == {"accepted"}

@@ -6,7 +6,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from atoll.errors import ConfigError, CorruptError
-from atoll.net import audit, judging, ledger, log, notes, protocol, restore
+from atoll.net import audit, filing, judging, ledger, log, notes, protocol, restore
 from atoll.net import host as hosting
 from atoll.net.audit import Asked
 from atoll.net.books import Books
@@ -189,7 +189,7 @@ def test_a_hosted_run_is_taken_over_from_its_store(prepared, tmp_path, monkeypat
         store = str(first.run.path / "network" / "store")
         judging.advance(first.coordinator)
         with first.coordinator.database.reading() as session:
-            before = judging.table_of(session), sorted(row.digest for row in session.query(TaskRow))
+            before = filing.table_of(session), sorted(row.digest for row in session.query(TaskRow))
     monkeypatch.setenv("ATOLL_RUNS", str(tmp_path / "elsewhere"))
     run = restore.take_over(store, choices)
     assert run.path == tmp_path / "elsewhere" / run.config.name
@@ -198,7 +198,7 @@ def test_a_hosted_run_is_taken_over_from_its_store(prepared, tmp_path, monkeypat
         assert second.coordinator.run == first.coordinator.run
         judging.advance(second.coordinator)
         with second.coordinator.database.reading() as session:
-            assert (judging.table_of(session), sorted(row.digest for row in session.query(TaskRow))) == before
+            assert (filing.table_of(session), sorted(row.digest for row in session.query(TaskRow))) == before
         second.publisher.publish()
     page = audit.audit(open_source(str(run.path / "network" / "store")), Asked(now=1e12))
     assert page.holds and page.forks == (1,), page.text

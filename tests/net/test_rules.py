@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from atoll.net import history, ledger, rules, statements
+from atoll.net import history, ledger, lineage, rules, statements
 from tests.net import past as room
 from tests.net.past import PEOPLE, Past, honest
 
@@ -39,7 +39,7 @@ def test_escrow_is_forfeited_on_a_hard_verdict_and_the_unit_done_again():
     past.say("credit", event="forfeit s0", reason="hard", entries=entries, submission="s0")
     assert broken(past) == {}
     assert list(known(past).standing()) == []
-    assert set(rules.files(known(past))) == {"data/part-0"}
+    assert set(lineage.files(known(past))) == {"data/part-0"}
 
 
 def test_who_handed_over_on_the_way_is_paid_too():
@@ -64,9 +64,9 @@ def test_files_are_those_of_work_that_stands_in_the_order_of_the_log():
         f"experts/00/state/step-000000{step}.safetensors": f"state {step // 10 - 1}" for step in (10, 20, 30)
     }
     expected = {"data/part-0": room.sha("data"), **{path: room.sha(text) for path, text in states.items()}}
-    assert {path: file.sha256 for path, file in rules.files(known(past)).items()} == expected
+    assert {path: file.sha256 for path, file in lineage.files(known(past)).items()} == expected
     past.change("result", 2, removed=["experts/00/state/step-00000010.safetensors"])
-    assert "experts/00/state/step-00000010.safetensors" not in rules.files(known(past))
+    assert "experts/00/state/step-00000010.safetensors" not in lineage.files(known(past))
 
 
 def test_a_quorum_needs_as_many_accounts():

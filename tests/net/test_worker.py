@@ -53,10 +53,10 @@ def test_on_both_databases_two_workers_really_do_it(run_of_units, recorded, tmp_
 
 
 def _same_but_for_metrics(hosted, table):
-    from atoll.net import judging
+    from atoll.net import filing
 
     with hosted.coordinator.database.reading() as session:
-        there = judging.table_of(session)
+        there = filing.table_of(session)
     left = {path: file.sha256 for path, file in there.items() if path in table and "report" not in path}
     assert left == {path: file.sha256 for path, file in table.items() if "report" not in path}
 

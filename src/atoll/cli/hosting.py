@@ -41,6 +41,15 @@ def host(
     quorum: Annotated[
         int, typer.Option(help="Accounts that must agree on a share of data; 1 among friends.")
     ] = 2,
+    audits: Annotated[
+        bool | None,
+        typer.Option(
+            "--audits/--no-audits", help="Replay trainings by others; by default unless quorum is 1."
+        ),
+    ] = None,
+    release: Annotated[
+        float, typer.Option(help="Share of segments that are replayed as a whole before the end.")
+    ] = 0.0,
     licence: Annotated[str, typer.Option(help="Of the data, for workers to read before they download.")] = "",
     linger: Annotated[float, typer.Option(help="Seconds for which a finished run is still served.")] = 30.0,
     moved_to: Annotated[
@@ -59,6 +68,8 @@ def host(
     require_libraries()
     from atoll.net import host as hosting
     from atoll.net import pages, restore
+    from atoll.net.policing import Rules
+    from atoll.net.verification.policy import AuditPolicy
 
     def ready(url: str, hosted: "Hosted") -> None:
         facts = {"address": url, "run": str(hosted.run.path), "manifest": hosted.coordinator.run}
@@ -76,6 +87,8 @@ def host(
         licence=licence,
         linger=linger,
         moved=tuple(moved_to),
+        audits=audits,
+        rules=Rules(AuditPolicy(release=release)),
     )
     if (recipe is None) == (not source):
         raise ConfigError("give a recipe, or --from and where the history of a run is")

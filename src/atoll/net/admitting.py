@@ -10,18 +10,32 @@ from atoll.net.verification import admission, asking
 from atoll.net.verification.admission import Findings, Malformed
 
 
-def findings(artifacts: Artifacts, unit: Unit, result: Result) -> Findings:
-    """What is wrong with the state at the end of a segment; nothing of what is no training's."""
+def findings(artifacts: Artifacts, unit: Unit, result: Result, *, strict: bool = False) -> Findings:
+    """What is wrong with the state at the end of a segment; nothing of what is no training's.
+
+    `strict` is for runs whose work is audited: without its last state there is nothing to audit.
+    """
     after = _state(result.outputs, unit.last)
-    if unit.role != "train" or after is None:
+    if unit.role != "train" or (after is None and not strict):
         return Findings()
+    if after is None:
+        return Findings({"state": f"the state at step {unit.last} is not among what was handed in"})
     before = _state(unit.inputs, unit.first)
     # The first state of a training is nobody's file: it follows from the recipe, and audits begin with it.
     begin = before.sha256 if before is not None else "".join(result.chain[:1])
     linked = admission.chain(result.chain, unit.first, unit.last, max(1, unit.every), begin, after.sha256)
     if "://" in artifacts.store.address:  # headers are read where states lie, not fetched for it
         return linked
-    return linked | admission.shapes(artifacts.path(after.sha256), _tensors(artifacts, before))
+    known = linked | admission.shapes(artifacts.path(after.sha256), _tensors(artifacts, before))
+    weights = next((file for file in result.outputs if file.path.endswith("/weights.safetensors")), None)
+    if weights is None or not known.admitted:
+        return known
+    return known | admission.weights(artifacts.path(after.sha256), artifacts.path(weights.sha256))
+
+
+def speed(unit: Unit, elapsed: float, measured: float) -> Findings:
+    """Whether a training was faster than the machine that did it was measured to be: odd, and no more."""
+    return admission.speed(unit.work, elapsed, measured or None) if unit.role == "train" else Findings()
 
 
 def _state(files: tuple[File, ...], step: int) -> File | None:

@@ -4,7 +4,6 @@ Handlers are three lines: who asks, what is asked, the answer. Whatever goes wro
 answer tells what a library or a database said.
 """
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +24,8 @@ from atoll.net.coordinator import Coordinator
 from atoll.net.database import Away
 from atoll.net.leasing import LeaseError
 from atoll.net.pacing import TooMany
-from atoll.net.protocol import BODY, Message, Problem, Problems, ProtocolError, parse
+from atoll.net.problems import Problems, refusal
+from atoll.net.protocol import BODY, Message, ProtocolError, parse
 from atoll.net.results import NotYours
 from atoll.net.signing import Unsigned
 
@@ -166,6 +166,12 @@ POSTS: tuple[tuple[str, type[Message], Any, Any], ...] = (
         protocol.Receipt,
     ),
     (
+        "/v1/submissions/{name}/states",
+        protocol.Shown,
+        lambda here, caller, message, name: here.show(caller, name, message),
+        protocol.Receipt,
+    ),
+    (
         "/v1/reconcile",
         protocol.Reconcile,
         lambda here, caller, message, name: here.reconcile(caller, message),
@@ -249,7 +255,7 @@ def file(http: Request, sha256: str) -> Response:
     """A file, or a range of it; whoever signs the question hears how much of it is here of its own."""
     here = here_of(http)
     if here.artifacts.size(sha256) is None:
-        problem = _problem(404, "missing", "there is no such file here")
+        problem = refusal(404, "missing", "there is no such file here")
         if "signature" in http.headers:
             received = here.artifacts.received(sha256, _caller(here, http, b"").account)
             problem.headers["Upload-Offset"] = str(received)
@@ -325,56 +331,48 @@ def create_app(
     return app
 
 
-def _problem(
-    status: int, code: str, message: str, retry: float | None = None, now: float | None = None
-) -> JSONResponse:
-    problem = Problem(code=code[:120], message=message[:500], retry_after=retry, now=now)
-    headers = {} if retry is None else {"Retry-After": str(max(1, int(retry)))}
-    return JSONResponse(json.loads(Problems(error=problem).model_dump_json()), status, headers)
-
-
 async def _unsigned(http: Request, error: Any) -> Response:
     here_of(http).faults.note(f"request_{error.code}")
     status = 409 if error.code in ("replay", "update") else 401
-    return _problem(status, error.code, str(error), now=here_of(http).clock.date())
+    return refusal(status, error.code, str(error), now=here_of(http).clock.date())
 
 
 async def _lease(http: Request, error: Any) -> Response:
     here_of(http).faults.note("lease_refused", error.code)
-    return _problem(409, error.code, str(error))
+    return refusal(409, error.code, str(error))
 
 
 async def _artifact(http: Request, error: Any) -> Response:
     if error.status != 404:
         here_of(http).faults.note("upload_refused", error.code)
     retry = {429: 600.0, 507: 60.0}.get(error.status)
-    return _problem(error.status, error.code, str(error), retry)
+    return refusal(error.status, error.code, str(error), retry)
 
 
 async def _away(http: Request, error: Any) -> Response:
     here_of(http).faults.note("database_away" if isinstance(error, Away) else "store_away")
-    return _problem(503, "away", "the coordinator's database or store is away; come back", RETRY)
+    return refusal(503, "away", "the coordinator's database or store is away; come back", RETRY)
 
 
 async def _too_many(http: Request, error: Any) -> Response:
     here_of(http).faults.note("request_too_many")
-    return _problem(429, "rate", str(error), error.seconds)
+    return refusal(429, "rate", str(error), error.seconds)
 
 
 async def _cut(http: Request, error: Any) -> Response:
     """Nobody hears the answer."""
     here_of(http).faults.note("request_cut")
-    return _problem(400, "cut", "the request ended before its end")
+    return refusal(400, "cut", "the request ended before its end")
 
 
 async def _http(http: Request, error: Any) -> Response:
-    return _problem(error.status_code, "http", str(error.detail))
+    return refusal(error.status_code, "http", str(error.detail))
 
 
 def _plain(status: int, code: str) -> Callable[[Request, Any], Any]:
     async def handler(http: Request, error: Any) -> Response:
         here_of(http).faults.note("request_refused", code)
-        return _problem(status, code, str(error))
+        return refusal(status, code, str(error))
 
     return handler
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import ConfigError, CorruptError
-from atoll.net import facts, history, log, notes, replaying, rules, statements, tiles
+from atoll.net import facts, history, lineage, log, notes, replaying, rules, statements, tiles
 from atoll.net.history import History
 from atoll.net.notes import Checkpoint
 from atoll.net.rules import Known
@@ -185,6 +185,10 @@ def audit(source: Source, asked: Asked, report: Report | None = None) -> Audit:
     for name, rule in rules.RULES.items():
         checks[name].faults += rule(known)
         checks[name].count = _counted(name, past)
+    unsigned = sum(1 for _, result in past.of(facts.Result) if result.signed is None)
+    if unsigned:
+        sentence = f"{unsigned} results bear no signature of the device that made them"
+        checks["results"].unchecked.append(sentence)
     if not known.is_policed:
         checks["decisions"].unchecked.append("the manifest promises no audits; work was taken as it came")
     _artifacts(source, known, checks["artifacts"], report)
@@ -225,7 +229,7 @@ def _counted(name: str, past: History) -> int:
 
 def _artifacts(source: Source, known: Known, check: Check, report: Report | None) -> None:
     """Every file of the run as it stands; and states on the way, as far as they are kept."""
-    needed = {file.sha256: file for file in rules.files(known).values()}
+    needed = {file.sha256: file for file in lineage.files(known).values()}
     outputs = [result.outputs for _, result in known.standing() if not isinstance(result.outputs, str)]
     files = {**{file.sha256: file for listed in outputs for file in listed}, **needed}
     gone = 0

@@ -49,13 +49,17 @@ class Books:
         """What an account holds in escrow of a lineage."""
         return ledger.balance(session, account, "escrow", lineage)
 
-    def vest(self, session: Session, account: str, lineage: str, keep: int, before: float, at: float) -> int:
-        """Pay out escrow but for that of the newest `keep` units, and of none after `before`; how much."""
+    def due(self, session: Session, account: str, lineage: str, keep: int, before: float) -> int:
+        """What `vest` would pay out."""
         earned = _credits(session, account, lineage)
         gone = sum(amount for _, amount in earned) - self.escrow(session, account, lineage)
-        due = ledger.due_to_vest(earned, gone, keep, before)
+        return ledger.due_to_vest(earned, gone, keep, before)
+
+    def vest(self, session: Session, account: str, lineage: str, keep: int, before: float, at: float) -> int:
+        """Pay out escrow but for that of the newest `keep` units, and of none after `before`; how much."""
+        due = self.due(session, account, lineage, keep, before)
         if due:
-            event = f"vest {account[:16]} {lineage} {len(earned)} {keep} {int(before)}"
+            event = f"vest {account[:16]} {lineage} {log.size(session)}"
             ledger.post(
                 session, event, ledger.vest(account, due, lineage), "held long enough", self.signer, at
             )

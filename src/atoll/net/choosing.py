@@ -3,11 +3,11 @@
 The database does the looking: a request costs as much with a thousand tasks as with ten.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, String, and_, cast, exists, func, not_, or_, select
+from sqlalchemy import ColumnElement, Select, String, and_, case, cast, exists, func, not_, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from atoll.net import leasing
@@ -15,6 +15,8 @@ from atoll.net.planning import Plan
 from atoll.net.protocol import Capabilities, ReasonCode, Refusal, Unit
 from atoll.net.tables import Device, LeaseRow, TaskRow
 
+LATE = "release"
+"""How audits are called that nothing but the end of the run waits for."""
 LOOK = 64
 """Tasks that fit, the oldest first, among which one is chosen whose files the machine has."""
 AGAIN = 3600.0
@@ -49,18 +51,28 @@ class Rule:
 
 
 def choose(
-    session: Session, device: Device, capabilities: Capabilities, plan: Plan, target: float, now: float
+    session: Session,
+    device: Device,
+    capabilities: Capabilities,
+    plan: Plan,
+    target: float,
+    now: float,
+    may: Callable[[TaskRow], bool] = lambda row: True,
 ) -> Choice | Refusal:
-    """The best of the free tasks for this device."""
+    """The best of the free tasks for this device; `may` says who audits what."""
     free = TaskRow.state.in_(leasing.FREE)
     rules = _rules(device, capabilities, now)
     fitting = _where(select(TaskRow), free, rules)
-    first = fitting.order_by(TaskRow.gpu != capabilities.gpu, TaskRow.id).limit(LOOK)
+    first = fitting.order_by(_urgency(), TaskRow.gpu != capabilities.gpu, TaskRow.id).limit(LOOK)
     pairs = [(row, Unit.model_validate(row.unit)) for row in session.scalars(first)]
     if not pairs:
         return _why(session, free, rules)
     here = set(capabilities.holds)
-    pairs.sort(key=lambda pair: _order(pair[1], capabilities, here))
+    pairs.sort(key=lambda pair: (_rank(pair[0]), *_order(pair[1], capabilities, here)))
+    pairs = [pair for pair in pairs if may(pair[0])]
+    if not pairs:
+        sentence = "what is left needs machines of other accounts; there will be more"
+        return Refusal(reason="waiting", sentence=sentence, retry_after_s=0)
     for row, unit in pairs:
         if _stays(row, unit, device, capabilities, now):
             speed = device.speed or capabilities.speed
@@ -132,6 +144,17 @@ def none_free(session: Session) -> Refusal:
         sentence = f"{held} units are being worked on or checked, and what follows waits for them"
         return Refusal(reason="waiting", sentence=sentence, retry_after_s=0)
     return Refusal(reason="no-work", sentence="there is nothing to do at the moment", retry_after_s=0)
+
+
+def _urgency() -> ColumnElement[int]:
+    """Audits that others wait for come first; those that only the end waits for, last."""
+    late = TaskRow.key.like(f"{LATE}%")
+    return case((TaskRow.role != "audit", 1), (late, 2), else_=0)
+
+
+def _rank(row: TaskRow) -> int:
+    """The same of one task."""
+    return 1 if row.role != "audit" else 2 if row.key.startswith(LATE) else 0
 
 
 def _order(unit: Unit, capabilities: Capabilities, holds: Collection[str]) -> tuple[bool, int]:

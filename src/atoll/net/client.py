@@ -16,7 +16,7 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from atoll.errors import AtollError, ConfigError, CorruptError, Interrupted
-from atoll.net import keys, relocating, signing
+from atoll.net import keys, relocating, signing, statements, vouching
 from atoll.net.protocol import (
     Acknowledged,
     Capabilities,
@@ -36,6 +36,7 @@ from atoll.net.protocol import (
     Reconciled,
     Refusal,
     Release,
+    Shown,
     SignedManifest,
     Submission,
     parse,
@@ -102,6 +103,9 @@ class Client:
         self.device = keys.identity(keys.public_hex(key))
         self.account = ""
         """Whom it acts for, once it has joined."""
+        self.coordinator = ""
+        """The key that stands for offers and receipts, once the manifest was read; as `run`, its digest."""
+        self.run = ""
         self.throttle = throttle or Throttle(0.0, clock)
         self.stopping = stopping
         """Whether somebody asks to stop: then a coordinator that is away is not waited for."""
@@ -125,6 +129,7 @@ class Client:
         raw = self._ask("GET", "/v1/manifest", patience=SHORT).content
         signed = parse(SignedManifest, raw)
         self._manifest = checked(signed)
+        self.coordinator, self.run = signed.key, self._manifest.digest
         return self._manifest, signed
 
     def join(self, delegation: Delegation, nickname: str = "") -> Joined:
@@ -140,7 +145,10 @@ class Client:
         kind: type[LeaseOffer] | type[Refusal] = LeaseOffer if b'"lease"' in raw[:20] else Refusal
         with contextlib.suppress(ValueError, AttributeError):
             kind = LeaseOffer if json.loads(raw).get("kind") == "lease" else Refusal
-        return parse(kind, raw)
+        answer = parse(kind, raw)
+        if isinstance(answer, LeaseOffer) and self.coordinator:
+            vouching.check(answer, self.coordinator)
+        return answer
 
     def heartbeat(self, lease: str, message: Heartbeat) -> HeartbeatAnswer:
         """A sign of life; one that does not arrive is no matter."""
@@ -156,7 +164,11 @@ class Client:
 
     def submit(self, lease: str, message: Submission) -> Receipt:
         """Hand in what was made; as often as necessary, it counts once."""
-        return self._say(Receipt, f"/v1/leases/{lease}/submit", message)
+        return self._vouched(self._say(Receipt, f"/v1/leases/{lease}/submit", message))
+
+    def show(self, submission: str, message: Shown) -> Receipt:
+        """States that were asked for."""
+        return self._vouched(self._say(Receipt, f"/v1/submissions/{submission}/states", message))
 
     def reconcile(self, message: Reconcile) -> Reconciled:
         """What to do with all that we hold."""
@@ -164,11 +176,22 @@ class Client:
 
     def submission(self, identifier: str) -> Receipt:
         """What has become of a result."""
-        return parse(Receipt, self._ask("GET", f"/v1/submissions/{identifier}", patience=SHORT).content)
+        raw = self._ask("GET", f"/v1/submissions/{identifier}", patience=SHORT).content
+        return self._vouched(parse(Receipt, raw))
+
+    def _vouched(self, receipt: Receipt) -> Receipt:
+        if self.coordinator:
+            vouching.check(receipt, self.coordinator)
+        return receipt
 
     def _say(self, kind: type[MessageT], path: str, message: Message, patience: float = LONG) -> MessageT:
         answer = self._ask("POST", path, message.model_dump_json().encode(), patience=patience)
         return parse(kind, answer.content)
+
+    def log(self, name: str) -> bytes | None:
+        """A file of the run's log; None where there is none."""
+        answer = self._once("GET", f"/log/{name}", b"", {}, final=(404,))
+        return answer.content if answer.status_code == 200 else None
 
     # files
 
@@ -289,9 +312,19 @@ def checked(signed: SignedManifest) -> Manifest:
         keys.public_key(signed.key).verify(bytes.fromhex(signed.signature), signed.manifest.encode())
     except Exception:  # whatever the library has to say, it is not signed
         raise CorruptError("the manifest is not signed by its coordinator; do not work for it") from None
-    if manifest.coordinator != signed.key:
+    if manifest.coordinator != signed.key and not _is_fork(signed, manifest):
         raise CorruptError("the manifest names another coordinator than the one that signed it")
     return manifest
+
+
+def _is_fork(signed: SignedManifest, manifest: Manifest) -> bool:
+    """Whether another coordinator says in the log, by its own key, that it goes on with this run."""
+    try:
+        statement = statements.opened(signed.fork.encode(), {signed.key})
+    except CorruptError:
+        return False
+    content = (statement.kind, statement.run, statement.facts.get("coordinator"))
+    return content == ("fork", manifest.digest, signed.key)
 
 
 def _unheard(kind: str, /, **facts: Any) -> None:

@@ -4,13 +4,14 @@ Everything may be asked again: a worker that did not hear the answer asks once m
 """
 
 import hashlib
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.orm import Session
 
-from atoll.net import callers, leasing, results
+from atoll.net import callers, leasing, results, vouching
 from atoll.net.artifacts import Artifacts
 from atoll.net.callers import Caller, once
 from atoll.net.choosing import Choice, choose, is_any_free, learn, none_free
@@ -36,6 +37,7 @@ from atoll.net.protocol import (
     Reconciled,
     Refusal,
     Release,
+    Shown,
     Submission,
     Unit,
 )
@@ -146,7 +148,15 @@ class Coordinator:
                 return self._refused(
                     "limit", f"your account has {held} leases; finish some", self.limits.retry
                 )
-            choice = choose(session, device, request.capabilities, self.plan, self.limits.target, now)
+            choice = choose(
+                session,
+                device,
+                request.capabilities,
+                self.plan,
+                self.limits.target,
+                now,
+                lambda row: self.judge.may(session, row, device, now),
+            )
             if isinstance(choice, Refusal):
                 return self._refused(choice.reason, choice.sentence, self._patience(session, now))
             answer = self._leased(session, choice, caller, name, now)
@@ -221,7 +231,7 @@ class Coordinator:
     def _offer(self, session: Session, lease: LeaseRow, now: float) -> LeaseOffer:
         row = session.get_one(TaskRow, lease.task)
         micro = None if row.micro is None else Micro.model_validate(row.micro["micro"])
-        return LeaseOffer(
+        offer = LeaseOffer(
             lease=lease.id,
             unit=Unit.model_validate(lease.unit),
             fence=lease.fence,
@@ -230,7 +240,10 @@ class Coordinator:
             hard_deadline=lease.deadline,
             resume=micro,
             now=now,
+            probation=self.judge.is_on_probation(session, lease.account),
         )
+        signer = self.book.signer
+        return offer if signer is None else vouching.signed(offer, signer)
 
     def _refused(self, reason: Any, sentence: str, retry: float) -> Refusal:
         return Refusal(reason=reason, sentence=sentence, retry_after_s=retry, now=self.clock.date())
@@ -321,19 +334,38 @@ class Coordinator:
             once(session, caller.signed)
             lease, row = self._own(session, caller, name, message.fence)
             known = session.get(SubmissionRow, number)
+            if known is None and lease.digest != row.digest:
+                raise leasing.LeaseError("void", f"what {row.name} was built on is gone; drop it")
             if known is None:
                 unit = Unit.model_validate(lease.unit)
                 learn(session.get_one(Device, lease.device), unit, row, lease, now)
-                results.take(session, self.plan, self.book, lease, row, message, number, now, long)
+                signed = self._signature(session, lease, message)
+                results.take(session, self.plan, self.book, lease, row, message, number, now, long, signed)
         crash_point("submit.after-commit")
         if known is None or known.state == "received":
             self.judge.consider(self, number)
         return self.receipt(number)
 
+    def _signature(self, session: Session, lease: LeaseRow, message: Submission) -> Any:
+        """The device's statement about its result, for the log; None where it made none."""
+        if not message.signed:
+            return None
+        public = session.get_one(Device, lease.device).public
+        if not vouching.is_handed_in(message.signed, message.result, lease.id, lease.fence, public, self.run):
+            raise leasing.LeaseError("signature", "the result is not what its device has signed")
+        return json.loads(message.signed)
+
+    def show(self, caller: Caller, number: str, message: Shown) -> Receipt:
+        """States of an interval that is to be replayed, from who made them."""
+        with self.database.writing() as session:
+            once(session, caller.signed)
+            results.show(session, self.book, caller.account, number, message, self.clock.date())
+        return self.receipt(number)
+
     def receipt(self, number: str) -> Receipt:
         """What has become of a result."""
         with self.database.reading() as session:
-            return results.receipt(session, number, self.url)
+            return results.receipt(session, self.book.signer, number, self.url)
 
     def reconcile(self, caller: Caller, message: Reconcile) -> Reconciled:
         """What a worker that starts should do with what it holds."""

@@ -116,6 +116,18 @@ class Challenge(Facts):
     first: int
     last: int
     auditor: str | None = None
+    due: bool = True
+    """Whether it is audited before it is accepted."""
+    reason: str = ""
+    repeated: bool = False
+    interval: int | None = None
+    phase: str = "accept"
+    owed: str = "interval"
+    """What must be replayed before it is final: an interval, or all of it."""
+    narrowed: bool = False
+    """Whether the interval follows from a dispute and not from the beacon."""
+    again: int = 0
+    passed: bool = False
 
 
 class Verdict(Facts):
@@ -128,6 +140,9 @@ class Verdict(Facts):
     by: str
     hard: bool = False
     evidence: Any = None
+    phase: str = ""
+    about: str = ""
+    """The auditor's own submission."""
 
 
 class Decision(Facts):
@@ -167,6 +182,8 @@ class Fork(Facts):
     origin: str
     size: int = Field(ge=1)
     root: Sha256
+    beacon: dict[str, JsonValue] | None = None
+    """The new coordinator's own, if work is audited."""
 
 
 class Rotation(Facts):

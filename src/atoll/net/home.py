@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from atoll.errors import AtollError
 from atoll.net import keys
-from atoll.net.protocol import Delegation, File, LeaseOffer, Result, parse
+from atoll.net.protocol import Delegation, File, LeaseOffer, Receipt, Result, parse
 from atoll.net.units import SOURCE
 from atoll.net.work import CHAIN, MADE
 from atoll.runs import file_digest, replacing, write_json
@@ -93,6 +93,14 @@ class Home:
     def answered(self) -> None:
         """The next request is another one."""
         (self.folder / "attempt").unlink(missing_ok=True)
+
+    def keep_promise(self, receipt: Receipt) -> None:
+        """What the coordinator has promised about the log: evidence, if it does not keep it."""
+        if receipt.promise:
+            path = self.folder / "receipts" / f"{receipt.submission}.json"
+            path.parent.mkdir(exist_ok=True)
+            with replacing(path) as beside:
+                beside.write_text(receipt.promise, encoding="utf-8")
 
     def leases(self) -> Iterator["Held"]:
         """The leases that are here, whole."""

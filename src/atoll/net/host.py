@@ -15,12 +15,26 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import APIRouter, FastAPI
+from sqlalchemy import select
 
 import atoll
 from atoll import plan
 from atoll.config import Facts, RunConfig
 from atoll.errors import ConfigError, RunError
-from atoll.net import judging, keeping, keys, leasing, log, publishing, relocating, units
+from atoll.net import (
+    contributing,
+    filing,
+    judging,
+    keeping,
+    keys,
+    leasing,
+    log,
+    policing,
+    publishing,
+    relocating,
+    settling,
+    units,
+)
 from atoll.net.api import create_app
 from atoll.net.artifacts import Artifacts
 from atoll.net.books import Books
@@ -34,6 +48,7 @@ from atoll.net.statements import Signer
 from atoll.net.tables import Setting
 from atoll.net.verification import asking
 from atoll.runs import DONE, RESOLVED, Run, graph, stamped, stop_requests, write_json
+from atoll.runs.contributors import write_contributors
 from atoll.runs.known import known
 from atoll.runs.records import SamplesContents, parse_record
 from atoll.serve import listening
@@ -70,6 +85,14 @@ class Choices:
     """Where the run is served from now on, if no longer here."""
     pulse: float = keeping.EVERY
     terms: leasing.Terms = field(default_factory=leasing.Terms)
+    audits: bool | None = None
+    """Whether trainings are audited by others; None for wherever two must agree on data as well."""
+    rules: policing.Rules = field(default_factory=policing.Rules)
+
+    @property
+    def policed(self) -> bool:
+        """Whether work is audited."""
+        return self.quorum > 1 if self.audits is None else self.audits
 
 
 class GraphPlan:
@@ -125,16 +148,23 @@ class Hosted:
 
     def keep(self) -> Keeper:
         """What time does, in a thread of its own; the log is published on the way."""
-        return Keeper(self.coordinator, self.choices.pulse, self.publisher.publish)
+        return Keeper(self.coordinator, self.choices.pulse, self.keep_books)
+
+    def keep_books(self) -> None:
+        """Balances brought forward, what was held long enough paid out, the log published."""
+        settling.settle(self.coordinator)
+        self.publisher.publish()
 
     def lay_out(self) -> None:
         """Make the run's folder what `atoll run` would have made it."""
         with self.coordinator.database.reading() as session:
-            table = judging.table_of(session)
+            table = filing.table_of(session)
         files = {path: file.sha256 for path, file in units.folder(table).items()}
         crash_point("host.before-layout")
         self.coordinator.artifacts.lay_out(files, self.run.path)
         write_json(self.run.path / RESOLVED, stamped(self.run.config.model_dump(mode="json")))
+        if self.coordinator.done and (listed := contributing.stated(self.coordinator)) is not None:
+            write_contributors(self.run.path, listed)
         crash_point("host.after-layout")
 
 
@@ -152,6 +182,9 @@ def opened(run: Run, choices: Choices, clock: Clock = CLOCK) -> Iterator[Hosted]
         published = publishing.published(run)
         draft = _manifest(published.config, choices, keys.public_hex(key), keys.public_hex(log_key))
         text = _known(database, draft)
+        if text is None and choices.policed:
+            checks = choices.rules.published(key, clock.date())
+            draft = draft.model_copy(update={"policy": {**draft.policy, **checks}})
         if text is None:
             text = _publish(run, draft, published, artifacts, key, clock)
         manifest = parse(Manifest, text.encode())
@@ -162,7 +195,7 @@ def opened(run: Run, choices: Choices, clock: Clock = CLOCK) -> Iterator[Hosted]
             artifacts,
             GraphPlan(here, manifest, choices.quorum, lambda file: artifacts.read(file.sha256)),
             Books(signer),
-            judging.Judge(),
+            judging.Judge(_police(database, manifest, key, clock)),
             run=manifest.digest,
             terms=choices.terms,
             limits=Limits(retry=choices.retry, target=manifest.target_s),
@@ -170,7 +203,10 @@ def opened(run: Run, choices: Choices, clock: Clock = CLOCK) -> Iterator[Hosted]
             url=choices.addresses[0] if choices.addresses else "",
         )
         signed = SignedManifest(
-            manifest=text, signature=key.sign(text.encode()).hex(), key=keys.public_hex(key)
+            manifest=text,
+            signature=key.sign(text.encode()).hex(),
+            key=keys.public_hex(key),
+            fork=_fork(database),
         )
         if choices.moved:
             relocating.announce(coordinator, key, choices.moved)
@@ -191,6 +227,23 @@ def _known(database: Database, draft: Manifest) -> str | None:
     if manifest.resolved != draft.resolved:
         raise RunError("another recipe was published with this database; give this run another name")
     return str(row.value["text"])
+
+
+def _fork(database: Database) -> str:
+    """The last statement of a coordinator that went on with another's run, if there is one."""
+    newest = select(log.Entry.envelope).where(log.Entry.kind == "fork").order_by(log.Entry.index.desc())
+    with database.reading() as session:
+        envelope = session.scalars(newest.limit(1)).first()
+    return "" if envelope is None else bytes(envelope).decode()
+
+
+def _police(
+    database: Database, manifest: Manifest, key: Ed25519PrivateKey, clock: Clock
+) -> policing.Police | None:
+    """The checks that the manifest promises; of a fork, with a beacon of its own."""
+    with database.reading() as session:
+        row = session.get(Setting, policing.BEACON)
+    return policing.opened(manifest, key, clock, None if row is None else row.value)
 
 
 def _publish(
@@ -221,7 +274,7 @@ def _publish(
     now = clock.date()
     with artifacts.database.writing() as session:
         session.add(Setting(name=MANIFEST, value={"text": text}))
-        judging.add_files(session, table)
+        filing.add_files(session, table)
         Books(Signer(key, manifest.digest)).note(session, "manifest", facts, now)
     crash_point("publish.after-commit")
     return text
@@ -306,7 +359,7 @@ def serve(
             keeper.stop()
         if not hosted.coordinator.done:
             return False
-        hosted.publisher.publish()
+        hosted.keep_books()
         hosted.lay_out()
         return True
 

@@ -18,6 +18,7 @@ from atoll.net.limits import Limits
 from atoll.net.protocol import LeaseOffer, Manifest
 from atoll.net.telling import Tell
 from atoll.net.turn import Machine, SealedJobs, Start, Turn
+from atoll.net.witness import Memory
 from atoll.net.work import links_of, read_chain
 from atoll.net.worker import Worker
 from atoll.runs import read_json, stamped, write_json
@@ -80,7 +81,8 @@ class Joining:
             f"this machine: {capabilities.speed / 1e9:.0f} GFLOP/s, {_memory(capabilities.memory)}"
         )
         machine = Machine(client, home, self.tell, self.limits, self.stopping, self.clock, self.start)
-        return Worker(machine, _settings(manifest), capabilities)
+        memory = Memory(home.folder / "logs" / f"{manifest.digest[:16]}.checkpoint", manifest.log)
+        return Worker(machine, _settings(manifest), capabilities, memory=memory if manifest.log else None)
 
     def _introduce(self, manifest: Manifest, account: str, phrase: str) -> None:
         tell = self.tell

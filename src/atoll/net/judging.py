@@ -1,74 +1,156 @@
 """What becomes of a result: accepted into the run's files and credited, or rejected with a reason."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from atoll.net import admitting, leasing
+from atoll.net import admitting, auditors, audits, cases, comparing, leasing, undoing
+from atoll.net.auditors import Canary
+from atoll.net.cases import Case
 from atoll.net.crash import crash_point
-from atoll.net.protocol import File, Result, Unit
-from atoll.net.tables import LeaseRow, PathRow, Setting, SubmissionRow, TaskRow, happened
+from atoll.net.deciding import accept, decide, reject
+from atoll.net.filing import TABLE, table_of
+from atoll.net.policing import Police
+from atoll.net.protocol import Result, Unit
+from atoll.net.tables import Device, LeaseRow, RecordRow, Setting, SubmissionRow, TaskRow, happened
+from atoll.net.verification import quorum
+from atoll.net.verification.admission import Findings
+from atoll.net.verification.comparison import Report
 
 if TYPE_CHECKING:
     from atoll.net.coordinator import Coordinator
 
-TABLE = "table"
-"""The setting that counts changes of the run's files."""
 MOST_COPIES = 9
 """Machines that are asked about a unit on which they do not agree; then it is the unit's own fault."""
+WAITING = ("received", "checked")
+"""States of submissions of which something is still to be found out."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was found by looking at files, while nobody waits."""
+
+    findings: Findings = field(default_factory=Findings)
+    alike: frozenset[frozenset[str]] = frozenset()
+    """Pairs of submissions that say the same within rounding."""
+    report: Report | None = None
+    canary: Canary = None
 
 
 class Judge:
-    """Decides about submissions, each in one transaction; what cannot be decided yet waits."""
+    """Decides about submissions, each in one transaction; what cannot be decided yet waits.
+
+    Without `police` there are no audits: what is admitted is accepted, as among friends.
+    """
+
+    def __init__(self, police: Police | None = None, tools: comparing.Tools | None = None) -> None:
+        self.police, self.tools = police, tools or comparing.Tools()
 
     def consider(self, here: "Coordinator", number: str) -> None:
         """Look at a submission, and at whatever follows from it."""
-        faults = self._faults(here, number)
+        seen = self._look(here, number)
         with here.database.writing() as session:
             submission = session.get_one(SubmissionRow, number)
-            changed = self._decide(here, session, submission, faults)
+            changed = self._decide(here, session, submission, seen)
         crash_point("judge.after-commit")
         if changed:
             advance(here)
 
-    def _faults(self, here: "Coordinator", number: str) -> Mapping[str, str]:
-        """What anybody would see to be wrong with a result; files are looked at while nobody waits."""
+    def may(self, session: Session, row: TaskRow, device: Device, now: float) -> bool:
+        """Whether a machine may do an audit."""
+        return self.police is None or not row.about or auditors.may(session, self.police, row, device, now)
+
+    def is_on_probation(self, session: Session, account: str) -> bool:
+        """Whether all that an account does is audited."""
+        best = select(func.max(RecordRow.verified)).where(RecordRow.account == account)
+        return self.police is not None and (session.scalar(best) or 0) < self.police.audit.first
+
+    def _look(self, here: "Coordinator", number: str) -> Seen:
+        """Files are looked at outside of the transaction."""
         with here.database.reading() as session:
             submission = session.get_one(SubmissionRow, number)
-            unit = Unit.model_validate(session.get_one(LeaseRow, submission.lease).unit)
-            result = Result.model_validate(submission.result)
-        return admitting.findings(here.artifacts, unit, result).faults
+            lease = session.get_one(LeaseRow, submission.lease)
+            row = session.get_one(TaskRow, submission.task)
+            rivals = self._rivals(session, row)
+            device = session.get_one(Device, submission.device)
+        unit, result = Unit.model_validate(lease.unit), Result.model_validate(submission.result)
+        if unit.role == "audit":
+            return Seen(report=comparing.report(here.artifacts, result))
+        if submission.state == "received":
+            findings = admitting.findings(here.artifacts, unit, result, strict=self.police is not None)
+            elapsed = submission.created - lease.created
+            speed = device.speed or float(device.capabilities.get("speed") or 0.0)
+            findings |= admitting.speed(unit, elapsed, speed)
+            return Seen(findings, self.tools.alike(here.artifacts, rivals))
+        if unit.quorum > 1:
+            return Seen(alike=self.tools.alike(here.artifacts, rivals))
+        return Seen(canary=self._canary(here, submission, row))
 
-    def _decide(
-        self, here: "Coordinator", session: Session, submission: SubmissionRow, faults: Mapping[str, str]
-    ) -> bool:
+    def _rivals(self, session: Session, row: TaskRow) -> list[SubmissionRow]:
+        """Results of the other copies of a unit, if several must agree."""
+        if row.unit.get("quorum", 1) < 2:
+            return []
+        same = select(TaskRow.candidate).where(TaskRow.key == row.key, TaskRow.candidate != "")
+        return list(session.scalars(select(SubmissionRow).where(SubmissionRow.id.in_(same))))
+
+    def _canary(self, here: "Coordinator", submission: SubmissionRow, row: TaskRow) -> Canary:
+        """A state that is known to be bad, if the next auditor is to be tried with one."""
+        if self.police is None or "audit" not in submission.facts or submission.facts.get("final"):
+            return None
+        with here.database.reading() as session:
+            case = Case(here, self.police, session, submission, row)
+            question = audits.tried_next(case)
+        return None if question is None else self.tools.spoilt(here.artifacts, question)
+
+    def _decide(self, here: "Coordinator", session: Session, submission: SubmissionRow, seen: Seen) -> bool:
         """Whether the run's files have changed."""
-        if submission.state not in ("received", "checked"):
-            return False
         row = session.get_one(TaskRow, submission.task)
+        if submission.state not in WAITING:
+            case = self._case(here, session, submission, row)
+            return case is not None and audits.consider(case, {}, seen.canary)
         if submission.id != row.candidate:
             self._second(here, session, submission, row)
             return False
-        if faults:
-            reason = "; ".join(f"{name}: {sentence}" for name, sentence in faults.items())
+        if seen.findings.faults:
+            reason = "; ".join(f"{name}: {sentence}" for name, sentence in seen.findings.faults.items())
             reject(here, session, submission, row, reason[:500])
             return False
         unit = Unit.model_validate(row.unit)
-        copies = session.scalars(select(TaskRow).where(TaskRow.key == row.key).order_by(TaskRow.copy)).all()
+        if self.police is not None and unit.role == "audit":
+            about = session.get_one(SubmissionRow, row.about)
+            task = session.get_one(TaskRow, about.task)
+            return audits.take(Case(here, self.police, session, about, task), submission, row, seen.report)
         if unit.quorum > 1:
-            return self._quorum(here, session, list(copies), unit)
+            return self._quorum(here, session, row, unit, seen.alike)
+        case = self._case(here, session, submission, row)
+        if case is not None:
+            return audits.consider(case, seen.findings.doubts, seen.canary)
         accept(here, session, submission, row, canonical=True)
         return True
 
+    def _case(
+        self, here: "Coordinator", session: Session, submission: SubmissionRow, row: TaskRow
+    ) -> Case | None:
+        """A training that is audited; None for anything else."""
+        if self.police is None or row.role != "train":
+            return None
+        return Case(here, self.police, session, submission, row)
+
     def _second(self, here: "Coordinator", session: Session, submission: SubmissionRow, row: TaskRow) -> None:
         """A result that came after another one: credited as far as it was told of before."""
+        if row.state == undoing.VOID or session.get_one(LeaseRow, submission.lease).digest != row.digest:
+            decide(here, session, submission, "rejected", "what it was built on turned out to be false")
+            return
+        if row.role == "audit":
+            decide(here, session, submission, "duplicate", "another auditor was first")
+            return
         same = select(TaskRow.id).where(TaskRow.key == row.key)
         first = session.scalars(
             select(SubmissionRow).where(SubmissionRow.task.in_(same), SubmissionRow.canonical)
         ).first()
-        if first is None:
+        if first is None or first.state in WAITING:
             return
         if first.content != submission.content:
             decide(here, session, submission, "duplicate", "another result of this unit was taken before")
@@ -80,161 +162,56 @@ class Judge:
         price = unit.price * min(done, total) // total
         accept(here, session, submission, row, canonical=False, price=price)
 
-    def _quorum(self, here: "Coordinator", session: Session, copies: list[TaskRow], unit: Unit) -> bool:
-        """Of copies of different accounts so many must be the same; who made another one is not paid."""
-        if any(copy.state in leasing.DONE for copy in copies):
+    def _quorum(
+        self,
+        here: "Coordinator",
+        session: Session,
+        row: TaskRow,
+        unit: Unit,
+        alike: frozenset[frozenset[str]],
+    ) -> bool:
+        """Of copies of different accounts so many must be alike; who made another one is not paid."""
+        tasks = list(session.scalars(select(TaskRow).where(TaskRow.key == row.key).order_by(TaskRow.copy)))
+        if any(task.state in leasing.DONE for task in tasks):
             return False
-        candidates = [session.get(SubmissionRow, copy.candidate) for copy in copies if copy.candidate]
-        votes: dict[str, list[SubmissionRow]] = {}
-        for one in candidates:
-            if one is not None:
-                votes.setdefault(one.content, []).append(one)
-                one.state = "checked"
-        best = max(votes.values(), key=len, default=[])
-        if len(best) < unit.quorum:
-            if len(votes) > 1 and all(copy.candidate for copy in copies):
-                happened(
-                    session, here.clock.date(), "quorum_disagrees", task=copies[0].name, copies=len(copies)
-                )
-                if len(copies) < MOST_COPIES:
-                    add_copy(session, copies, here.clock.date())
-                else:
-                    set_aside(here, session, copies, f"{len(copies)} machines came to {len(votes)} results")
+        handed = [session.get_one(SubmissionRow, task.candidate) for task in tasks if task.candidate]
+        handed.sort(key=lambda one: one.number)
+        for one in handed:
+            one.state = "checked"
+        copies = [quorum.Copy(one.account, one.content) for one in handed]
+        names = {id(copy): one.id for copy, one in zip(copies, handed, strict=True)}
+        agreement = quorum.decide(
+            copies, lambda a, b: frozenset((names[id(a)], names[id(b)])) in alike, unit.quorum, MOST_COPIES
+        )
+        if agreement.canonical is None:
+            if agreement.hopeless:
+                self._set_aside(here, session, tasks)
+            elif all(task.candidate for task in tasks):
+                add_copy(session, tasks, here.clock.date())
+                happened(session, here.clock.date(), "quorum_disagrees", task=row.name, copies=len(tasks))
             return False
-        for copy in copies:
-            mine = next((one for one in candidates if one is not None and one.id == copy.candidate), None)
-            if mine is None:
-                copy.state = "final"  # nobody needs it any more
-            elif mine in best:
-                accept(here, session, mine, copy, canonical=mine is best[0])
+        by_candidate = {task.candidate: task for task in tasks if task.candidate}
+        for number, one in enumerate(handed):
+            if number in agreement.agreeing:
+                canonical = number == agreement.canonical
+                accept(here, session, one, by_candidate[one.id], canonical=canonical, check="quorum")
             else:
-                reject(
-                    here, session, mine, copy, "others who did the same came to another result", blame=False
-                )
-                copy.state = "final"
+                reason = "others who did the same came to another result"
+                reject(here, session, one, by_candidate[one.id], reason, blame=False)
+                by_candidate[one.id].state = "final"
+        for task in tasks:
+            if not task.candidate and task.state not in leasing.DONE:
+                task.state = "final"  # nobody needs it any more
         return True
 
-
-def accept(
-    here: "Coordinator",
-    session: Session,
-    submission: SubmissionRow,
-    row: TaskRow,
-    *,
-    canonical: bool,
-    price: int | None = None,
-) -> None:
-    """A result is good: its files become the run's, and whoever made it is credited."""
-    now = here.clock.date()
-    unit, result = Unit.model_validate(row.unit), Result.model_validate(submission.result)
-    if canonical:
-        submission.facts = {**submission.facts, "before": apply(session, result)}
-    row.task = leasing.judge(row.task, submission.id, "accepted", "", here.terms)
-    submission.canonical = canonical
-    worth = unit.price if price is None else price
-    shares = _shares(row, submission, unit, worth) if price is None else {submission.account: worth}
-    submission.price = shares.get(submission.account, 0)
-    decide(here, session, submission, "accepted", "")
-    for account, amount in shares.items():
-        if amount:
-            event = f"earn {submission.id} {account[:16]}"
-            here.book.credit(session, event, account, amount, unit.stage, submission.id, now)
-
-
-def _shares(row: TaskRow, submission: SubmissionRow, unit: Unit, worth: int) -> dict[str, int]:
-    """Who did how much of a unit that went from hand to hand: by the steps of the states handed over."""
-    shares: dict[str, int] = {}
-    done, total = unit.first, unit.last - unit.first
-    for account, lease, step in (row.micro or {}).get("shares", []):
-        if lease != submission.lease and step > done and total:
-            shares[account] = shares.get(account, 0) + worth * (step - done) // total
-            done = step
-    shares[submission.account] = shares.get(submission.account, 0) + worth - sum(shares.values())
-    return shares
-
-
-def reject(
-    here: "Coordinator",
-    session: Session,
-    submission: SubmissionRow,
-    row: TaskRow,
-    reason: str,
-    *,
-    blame: bool = True,
-) -> None:
-    """A result is not good; the task is open again, or another result is looked at."""
-    later = select(SubmissionRow.id).where(
-        SubmissionRow.task == row.id,
-        SubmissionRow.number > submission.number,
-        SubmissionRow.state.in_(("received", "checked")),
-    )
-    waiting = list(session.scalars(later.order_by(SubmissionRow.number)))
-    machine = submission.device if blame else ""
-    row.task = leasing.judge(row.task, submission.id, "rejected", machine, here.terms, waiting)
-    decide(here, session, submission, "rejected", reason)
-    now = here.clock.date()
-    happened(session, now, "result_rejected", task=row.name, submission=submission.id, reason=reason)
-    if row.state == "quarantined":
-        happened(session, now, "unit_quarantined", task=row.name, reason=reason)
-        here.book.note(session, "quarantine", {"unit": row.name, "reason": reason}, now)
-
-
-def set_aside(here: "Coordinator", session: Session, copies: list[TaskRow], reason: str) -> None:
-    """A unit that no two machines do alike: nobody is blamed, nobody is asked again."""
-    now = here.clock.date()
-    for copy in copies:
-        copy.state = "quarantined"
-    happened(session, now, "unit_quarantined", task=copies[0].name, reason=reason)
-    here.book.note(session, "quarantine", {"unit": copies[0].name, "reason": reason}, now)
-
-
-def decide(here: "Coordinator", session: Session, submission: SubmissionRow, state: str, reason: str) -> None:
-    """Write a decision down."""
-    now = here.clock.date()
-    submission.state, submission.reason, submission.decided = state, reason, now
-    lease = session.get_one(LeaseRow, submission.lease)
-    facts = {"submission": submission.id, "unit": lease.unit["name"], "verdicts": [], "reason": reason}
-    facts |= {"canonical": submission.canonical, "price": submission.price}
-    here.book.note(
-        session, "decision", {**facts, "state": "rejected" if state == "duplicate" else state}, now
-    )
-
-
-def apply(session: Session, result: Result) -> dict[str, Any]:
-    """Make a result's files the run's; what was there before, to be put back if it turns out to be false."""
-    before: dict[str, Any] = {}
-    for path in {*result.removed, *(file.path for file in result.outputs)}:
-        row = session.get(PathRow, path)
-        before[path] = None if row is None else {"sha256": row.sha256, "size": row.size}
-    if result.removed:
-        session.execute(delete(PathRow).where(PathRow.path.in_(result.removed)))
-        session.expire_all()
-    for file in result.outputs:
-        session.merge(PathRow(path=file.path, sha256=file.sha256, size=file.size))
-    _count(session)
-    return before
-
-
-def table_of(session: Session) -> dict[str, File]:
-    """The run's files."""
-    rows = session.execute(select(PathRow.path, PathRow.sha256, PathRow.size)).all()
-    return {path: File.model_construct(path=path, sha256=sha256, size=size) for path, sha256, size in rows}
-
-
-def add_files(session: Session, files: Mapping[str, File]) -> None:
-    """Files that the run begins with."""
-    for file in files.values():
-        session.merge(PathRow(path=file.path, sha256=file.sha256, size=file.size))
-    _count(session)
-
-
-def _count(session: Session) -> int:
-    row = session.get(Setting, TABLE)
-    if row is None:
-        row = Setting(name=TABLE, value={"version": 0})
-        session.add(row)
-    row.value = {"version": row.value["version"] + 1}
-    return int(row.value["version"])
+    def _set_aside(self, here: "Coordinator", session: Session, tasks: list[TaskRow]) -> None:
+        """Everybody comes to something else: it is the unit's own fault."""
+        reason = f"{len(tasks)} machines came to no agreement"
+        for task in tasks:
+            task.state = "quarantined"
+        happened(session, here.clock.date(), "unit_quarantined", task=tasks[0].name, reason=reason)
+        facts = {"unit": tasks[0].name, "reason": reason}
+        here.book.note(session, "quarantine", facts, here.clock.date())
 
 
 def advance(here: "Coordinator") -> None:
@@ -242,8 +219,10 @@ def advance(here: "Coordinator") -> None:
     while True:
         with here.database.reading() as session:
             version, table = session.get(Setting, TABLE), table_of(session)
-        here.done = here.plan.finished(table)
-        units = [] if here.done else here.plan.ready(table)
+            waiting = _unsettled(here, session)
+        finished = here.plan.finished(table)
+        units = [] if finished else here.plan.ready(table)
+        here.done = finished and not waiting
         crash_point("advance.before-commit")
         with here.database.writing() as session:
             current = session.get(Setting, TABLE)
@@ -254,6 +233,14 @@ def advance(here: "Coordinator") -> None:
                 break
     here.opened = {key_of(unit): unit for unit in units}
     crash_point("advance.after-commit")
+
+
+def _unsettled(here: "Coordinator", session: Session) -> int:
+    """What could still be taken out of the run: a model is made of what is final alone."""
+    if here.judge.police is not None:
+        return cases.unsettled(session)
+    waiting = select(func.count()).where(SubmissionRow.state.in_(WAITING), SubmissionRow.canonical)
+    return int(session.scalar(waiting) or 0)
 
 
 def key_of(unit: Unit) -> str:
@@ -268,9 +255,11 @@ def _open(session: Session, unit: Unit, now: float) -> None:
         for copy in range(unit.quorum):
             session.add(new_row(unit, key, copy, now))
         return
-    for row in known:  # a unit that nobody has begun may have other inputs by now
-        if row.digest != unit.digest and row.state == "open" and row.fence == 0:
+    for row in known:  # a unit that nobody has begun may have other inputs by now, or have some again
+        begun = row.state != undoing.VOID and (row.state != "open" or row.fence > 0)
+        if row.state == undoing.VOID or (row.digest != unit.digest and not begun):
             row.describe(unit)
+            row.state, row.candidate = "open", ""
 
 
 def new_row(unit: Unit, key: str, copy: int, now: float) -> TaskRow:

@@ -14,7 +14,8 @@ from atoll.net import leasing
 from atoll.net.coordinator import Coordinator
 from atoll.net.crash import crash_point
 from atoll.net.database import Away
-from atoll.net.judging import advance, table_of
+from atoll.net.filing import table_of
+from atoll.net.judging import WAITING, advance
 from atoll.net.tables import Happening, LeaseRow, Nonce, Outage, Setting, SubmissionRow, TaskRow, happened
 
 PULSE = "pulse"
@@ -71,15 +72,13 @@ def sweep(here: Coordinator) -> int:
 
 
 def reconsider(here: Coordinator) -> int:
-    """Look at results that nobody has looked at, because the coordinator was killed in between."""
+    """Look at results that wait: for the beacon, for auditors, or because the coordinator was killed."""
     with here.database.reading() as session:
-        waiting = list(
-            session.scalars(
-                select(SubmissionRow.id)
-                .where(SubmissionRow.state.in_(("received", "checked")))
-                .order_by(SubmissionRow.number)
-            )
-        )
+        rows = select(SubmissionRow.id).order_by(SubmissionRow.number)
+        waiting = list(session.scalars(rows.where(SubmissionRow.state.in_(WAITING))))
+        if here.judge.police is not None:  # what is accepted and not final is looked at once more
+            owed = select(TaskRow.candidate).where(TaskRow.role == "train", TaskRow.state == "accepted")
+            waiting += session.scalars(rows.where(SubmissionRow.id.in_(owed)))
     for number in waiting:
         here.judge.consider(here, number)
     return len(waiting)

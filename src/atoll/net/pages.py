@@ -7,7 +7,7 @@ import jinja2
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
-from atoll.net import standing, tiles
+from atoll.net import explaining, standing, tiles
 from atoll.net.api import PROBLEMS, here_of
 from atoll.net.log import FOLDER
 from atoll.serve import static_files
@@ -56,7 +56,21 @@ def submissions(http: Request) -> HTMLResponse:
 def submission(http: Request, number: str) -> HTMLResponse:
     """What has become of one result."""
     row, lease = standing.submission(here_of(http), number)
-    return page("submission.html.j2", "Results", row=row, lease=lease)
+    seen = explaining.unit(here_of(http), row.task)
+    own = [pair for pair in seen.verdicts if pair[0].submission == row.id]
+    return page("submission.html.j2", "Results", row=row, lease=lease, seen={"verdicts": own})
+
+
+@router.get("/units/{number}")
+def unit(http: Request, number: int) -> HTMLResponse:
+    """Why one unit is where it is."""
+    return page("unit.html.j2", "Queue", seen=explaining.unit(here_of(http), number))
+
+
+@router.get("/accounts/{number}")
+def account(http: Request, number: int) -> HTMLResponse:
+    """What an account has done, what others found of it, what it earned."""
+    return page("account.html.j2", "Workers", seen=explaining.account(here_of(http), number))
 
 
 @public.get("/v1/run", responses=PROBLEMS)

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from sqlalchemy.orm import Session
 
 from atoll.net.protocol import File, Unit
+from atoll.net.statements import Signer
 
 
 class Plan(Protocol):
@@ -30,6 +31,10 @@ class Book(Protocol):
     def note(self, session: Session, kind: str, facts: Mapping[str, Any], at: float) -> int | None:
         """A fact of the run; its index, if it has one."""
 
+    @property
+    def signer(self) -> Signer | None:
+        """Who states facts, if somebody does."""
+
     def credit(
         self,
         session: Session,
@@ -50,9 +55,17 @@ class Book(Protocol):
     def escrow(self, session: Session, account: str, lineage: str) -> int:
         """What an account holds in escrow of a lineage."""
 
+    def due(self, session: Session, account: str, lineage: str, keep: int, before: float) -> int:
+        """What `vest` would pay out."""
+
+    def vest(self, session: Session, account: str, lineage: str, keep: int, before: float, at: float) -> int:
+        """Pay out escrow but for that of the newest `keep` units, and of none after `before`; how much."""
+
 
 class Silent:
     """A book that nobody keeps: for runs among friends, and for tests that look at something else."""
+
+    signer: Signer | None = None
 
     def note(self, session: Session, kind: str, facts: Mapping[str, Any], at: float) -> int | None:
         """Nothing."""
@@ -76,5 +89,13 @@ class Silent:
         """Nothing."""
 
     def escrow(self, session: Session, account: str, lineage: str) -> int:
+        """Nothing."""
+        return 0
+
+    def due(self, session: Session, account: str, lineage: str, keep: int, before: float) -> int:
+        """Nothing."""
+        return 0
+
+    def vest(self, session: Session, account: str, lineage: str, keep: int, before: float, at: float) -> int:
         """Nothing."""
         return 0

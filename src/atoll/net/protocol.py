@@ -225,7 +225,8 @@ class LeaseOffer(Message):
     resume: Micro | None = None
     now: Seconds
     probation: bool = False
-    """Whether every result is checked in full."""
+    """Whether every result is audited, because its account is not known yet."""
+    signature: Hex = ""
 
 
 _NO = Literal["no-work", "finished", "waiting", "limit", "update", "banned", "other-run"]
@@ -291,6 +292,14 @@ class Submission(Message):
 
     fence: Annotated[int, Field(ge=1)]
     result: Result
+    signed: Annotated[str, Field(max_length=40_000)] = ""
+    """The device's statement that this is what it made; see `vouching`."""
+
+
+class Shown(Message):
+    """States on the way of a segment that was handed in, so that an interval of it can be replayed."""
+
+    files: tuple[File, ...] = Field(min_length=1, max_length=4)
 
 
 SubmissionState = Literal["received", "checked", "accepted", "rejected", "duplicate"]
@@ -314,7 +323,17 @@ class Receipt(Message):
     url: Word = ""
     statement: Count | None = None
     """The index of its entry in the log."""
+    wanted: tuple[Count, ...] = Field((), max_length=4)
+    """Steps whose states should be shown for an audit; `final` is whether it is past all audits."""
+    final: bool = True
+    promise: Annotated[str, Field(max_length=4096)] = ""
+    """The coordinator's statement that the entry will be in the log in time."""
     signature: Hex = ""
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more will be heard of it."""
+        return self.state in ("rejected", "duplicate") or (self.state == "accepted" and self.final)
 
 
 class Held(Message):
@@ -373,24 +392,9 @@ class Manifest(Message):
 
 
 class SignedManifest(Message):
-    """The exact bytes that were signed, and the signature."""
+    """The exact bytes that were signed, and the signature; in a fork also the statement that it is one."""
 
     manifest: Annotated[str, Field(max_length=BODY)]
     signature: Hex
     key: Hex
-
-
-class Problem(Message):
-    """Why a request was not done."""
-
-    code: Word
-    message: Sentence
-    retry_after: Seconds | None = None
-    now: Seconds | None = None
-    """The coordinator's clock, where the asker's own may be wrong."""
-
-
-class Problems(Message):
-    """The shape of every error."""
-
-    error: Problem
+    fork: Annotated[str, Field(max_length=8192)] = ""

@@ -7,13 +7,28 @@ made again, nonces have expired. Whoever has another key than the old coordinato
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from atoll.config import validate
 from atoll.errors import ConfigError, CorruptError
-from atoll.net import facts, history, judging, keys, ledger, log, results, rules, statements
+from atoll.net import (
+    facts,
+    filing,
+    history,
+    judging,
+    keys,
+    leasing,
+    ledger,
+    lineage,
+    log,
+    policing,
+    recalling,
+    results,
+    statements,
+)
 from atoll.net.artifacts import Artifacts
 from atoll.net.crash import crash_point
 from atoll.net.database import Database
@@ -31,6 +46,8 @@ from atoll.runs import RESOLVED, Run, runs_folder, safe_name
 from atoll.storage.clock import CLOCK, Clock
 from atoll.storage.store import open_store
 
+STATES = {"final": "accepted"}
+"""Of submissions, by what was decided last."""
 NEEDED = ("checkpoint", "entries", "tree", "manifest", "statements")
 """Checks without which nothing can be built on a history."""
 
@@ -95,7 +112,7 @@ def rebuild(
     `signer` and `log_key` (public) are of who goes on; with others than the run's own it is a fork.
     """
     known = Known(past)
-    table = rules.files(known)
+    table = lineage.files(known)
     _bring(source, artifacts, known, table)
     crash_point("restore.before-commit")
     with artifacts.database.writing() as session:
@@ -104,9 +121,10 @@ def rebuild(
         _log(session, past)
         _ledger(session, past)
         session.add(Setting(name="manifest", value={"text": manifest_of(past).model_dump_json()}))
-        judging.add_files(session, table)
+        filing.add_files(session, table)
         _people(session, past)
         _work(session, known, now)
+        recalling.recall(session, known)
         if signer.public != past.coordinator or log_key != past.manifest.get("log"):
             _fork(session, past, signer, log_key, origin, now)
         size = log.size(session)
@@ -250,7 +268,7 @@ def _submissions(session: Session, known: Known) -> None:
             result=result.model_dump(mode="json"),
             digest=result.digest,
             content=results.content_of(result),
-            state="received" if last is None else last[1].state,
+            state="received" if last is None else STATES.get(last[1].state, last[1].state),
             reason="" if last is None else last[1].reason,
             price=0 if last is None else last[1].price,
             canonical=last is not None and last[1].state != "rejected" and last[1].canonical,
@@ -272,11 +290,13 @@ def _settle(session: Session, known: Known, tasks: dict[tuple[str, int], TaskRow
         if row is None:
             continue
         task = by_id[row.task]
-        if row.state in ("accepted", "final") and (row.canonical or task.state != "accepted"):
-            task.state, task.candidate = "accepted", row.id
-        elif row.state == "received" and task.state != "accepted":
+        if row.state == "accepted" and (row.canonical or task.state not in leasing.DONE):
+            decisions = known.decisions[submission]
+            task.state = "final" if decisions[-1][1].state == "final" else "accepted"
+            task.candidate = row.id
+        elif row.state == "received" and task.state not in leasing.DONE:
             task.state, task.candidate = "submitted", row.id
-    for key in {name for (name, _), row in tasks.items() if row.state == "accepted"}:
+    for key in {name for (name, _), row in tasks.items() if row.state in leasing.DONE and not row.about}:
         for (name, _), other in tasks.items():
             if name == key and other.state in ("open", "orphaned"):
                 other.state = "final"  # others have agreed; nobody needs it any more
@@ -288,7 +308,16 @@ def _fork(session: Session, past: History, signer: Signer, log_key: str, origin:
     frontier = Frontier()
     for envelope in past.envelopes:
         frontier.append(leaf_hash(envelope))
-    content = {"coordinator": signer.public, "log": log_key, "origin": origin, "size": frontier.size}
+    content: dict[str, Any] = {
+        "coordinator": signer.public,
+        "log": log_key,
+        "origin": origin,
+        "size": frontier.size,
+    }
+    if "audit" in manifest_of(past).policy:
+        beacon = policing.own_beacon(signer.key, now, policing.PERIOD, policing.ROUNDS)
+        content["beacon"] = beacon.model_dump(mode="json")
+        session.add(Setting(name=policing.BEACON, value=content["beacon"]))
     log.append(session, "fork", {**content, "root": frontier.root().hex()}, signer, now)
 
 

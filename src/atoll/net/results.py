@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from atoll.errors import AtollError
-from atoll.net import leasing
+from atoll.net import auditors, leasing, log, vouching
 from atoll.net.artifacts import Artifacts
 from atoll.net.planning import Book, Plan
-from atoll.net.protocol import File, Micro, Receipt, Result, Submission, Unit, digest_of
+from atoll.net.protocol import File, Micro, Receipt, Result, Shown, Submission, Unit, digest_of
+from atoll.net.statements import Signer
 from atoll.net.tables import BlobRow, LeaseRow, SubmissionRow, TaskRow
+from atoll.net.verification.asking import state_name
 
 LONG = 100
 """Files or links of a result that the log lists; a longer list is a file, of which it has the digest."""
@@ -74,6 +77,7 @@ def take(
     number: str,
     now: float,
     long: dict[str, str],
+    signed: Any = None,
 ) -> None:
     """Write a result down; whether it is right is another question."""
     result = message.result
@@ -104,7 +108,9 @@ def take(
     )
     session.add(submission)
     session.flush()
-    submission.statement = book.note(session, "result", _facts(submission, lease, row, result) | long, now)
+    submission.statement = book.note(
+        session, "result", _facts(submission, lease, row, result) | long | {"signed": signed}, now
+    )
 
 
 def _facts(submission: SubmissionRow, lease: LeaseRow, row: TaskRow, result: Result) -> dict[str, object]:
@@ -123,19 +129,42 @@ def _facts(submission: SubmissionRow, lease: LeaseRow, row: TaskRow, result: Res
         "steps": result.steps,
         "seconds": result.seconds,
         "late": submission.late,
-        "signed": None,
     }
 
 
-def receipt(session: Session, number: str, url: str) -> Receipt:
+def show(session: Session, book: Book, account: str, number: str, message: Shown, now: float) -> None:
+    """Take states that were asked for, if they are those that were committed to."""
+    row = session.get(SubmissionRow, number)
+    if row is None or row.account != account:
+        raise NotYours("there is no such submission of yours")
+    unit = Unit.model_validate(session.get_one(LeaseRow, row.lease).unit)
+    chain, shown = Result.model_validate(row.result).chain, dict(row.facts.get("shown", {}))
+    for file in message.files:
+        steps = [step for step in auditors.wanted(row, unit) if file.path.endswith(f"/{state_name(step)}")]
+        if not steps:
+            raise leasing.LeaseError("step", f"nobody has asked for {file.path}")
+        if chain[(steps[0] - unit.first) // unit.every] != file.sha256:
+            raise leasing.LeaseError("chain", f"{file.path} is not the state that was committed to")
+        blob = session.get(BlobRow, file.sha256)
+        if blob is None or blob.size != file.size:
+            raise leasing.LeaseError("missing", f"{file.path} is not here; upload it first")
+        shown[str(steps[0])] = file.model_dump(mode="json")
+        facts = {"lease": row.lease, "unit": unit.name, "step": steps[0], "head": file.sha256}
+        fence = session.get_one(LeaseRow, row.lease).fence
+        book.note(session, "commitment", {**facts, "fence": fence, "file": shown[str(steps[0])]}, now)
+    row.facts = {**row.facts, "shown": shown}
+
+
+def receipt(session: Session, signer: Signer | None, number: str, url: str) -> Receipt:
     """What has become of a result."""
     row = session.get(SubmissionRow, number)
     if row is None:
         raise NotYours("there is no such submission")
-    return Receipt(
+    lease = session.get_one(LeaseRow, row.lease)
+    made = Receipt(
         submission=row.id,
         lease=row.lease,
-        unit=session.get_one(LeaseRow, row.lease).digest,
+        unit=lease.digest,
         result=row.digest,
         state=row.state,
         reason=row.reason,
@@ -145,4 +174,10 @@ def receipt(session: Session, number: str, url: str) -> Receipt:
         time=row.created,
         url=f"{url}/submissions/{row.id}",
         statement=row.statement,
+        wanted=auditors.wanted(row, Unit.model_validate(lease.unit)),
+        final="audit" not in row.facts or bool(row.facts.get("final")),
     )
+    if signer is None or row.statement is None:
+        return made
+    promise = log.receipt(session, row.statement, signer, row.created)  # the same however often one asks
+    return vouching.signed(made.model_copy(update={"promise": promise.decode()}), signer)

@@ -11,10 +11,11 @@ from functools import cached_property
 from pydantic import ValidationError
 
 from atoll.errors import AtollError, CorruptError
-from atoll.net import facts, keys, ledger, statements
+from atoll.net import facts, keys, ledger, lineage, protocol, statements
 from atoll.net.history import Entry, History
-from atoll.net.protocol import Delegation, File
+from atoll.net.protocol import Delegation
 from atoll.net.verification import beacon
+from atoll.net.verification.policy import fraction
 
 Faults = Iterator[str]
 
@@ -165,17 +166,35 @@ def _signed_by_device(result: facts.Result, known: Known) -> bool:
     except (CorruptError, TypeError, ValueError):
         return False
     names = {*statement.signers, *map(keys.identity, statement.signers)}
-    return result.device in names and list(statement.facts.get("chain") or []) == list(result.chain)
+    content = statement.facts
+    if result.device not in names or (content.get("lease") or result.lease) != result.lease:
+        return False
+    if "result" in content:
+        return bool(content["result"] == _digest(result))
+    return list(content.get("chain") or []) == list(result.chain)
+
+
+def _digest(result: facts.Result) -> str | None:
+    """Of the result as its device handed it in; None where its lists are elsewhere."""
+    try:
+        tree = result.model_dump(mode="json", include={"outputs", "removed", "chain", "seconds", "steps"})
+        return protocol.Result.model_validate(
+            {**tree, "unit": result.digest, "numerics": result.numerics}
+        ).digest
+    except ValidationError:
+        return None
 
 
 def challenges(known: Known) -> Faults:
     """What decides who and what is audited came out after the commitment, and is the beacon's."""
-    try:
-        settings = _beacon(known.history)
-    except ValidationError:
-        yield "the manifest names no beacon that can be read"
-        return
+    draws: dict[str, str] = {}
     for entry, draw in known.history.of(facts.Beacon):
+        try:
+            settings = _beacon(known.history, entry.index)
+        except ValidationError:
+            yield "the manifest names no beacon that can be read"
+            return
+        draws[draw.submission] = draw.value
         where = f"entry {entry.index}: round {draw.round} for submission {draw.submission:.12}"
         earlier, _ = known.results.get(draw.submission, (None, None))
         if earlier is None or earlier.index > entry.index:
@@ -187,10 +206,27 @@ def challenges(known: Known) -> Faults:
         except (AtollError, ValidationError, ValueError) as error:
             yield f"{where}: {_line(error)}"
 
+    yield from _intervals(known, draws)
 
-def _beacon(history: History) -> beacon.BeaconSettings:
+
+def _intervals(known: Known, draws: Mapping[str, str]) -> Faults:
+    """The interval that is asked for is the one that the beacon's value says, but in a dispute."""
+    for entry, asked in known.history.of(facts.Challenge):
+        value, result = draws.get(asked.submission), known.results.get(asked.submission, (None, None))[1]
+        if asked.interval is None or asked.narrowed or result is None or isinstance(result.chain, str):
+            continue
+        count = max(1, len(result.chain) - 1)
+        if value is None:
+            yield f"entry {entry.index}: {result.unit} is asked for an interval before the beacon spoke"
+        elif int(fraction(bytes.fromhex(value), asked.submission, "interval") * count) != asked.interval:
+            yield f"entry {entry.index}: {result.unit} is asked for another interval than the beacon drew"
+
+
+def _beacon(history: History, index: int) -> beacon.BeaconSettings:
     policy = history.manifest.get("policy")
     tree = policy.get("beacon") if isinstance(policy, dict) else None
+    for entry, fork in history.of(facts.Fork):
+        tree = fork.beacon if fork.beacon is not None and entry.index < index else tree
     if tree is None:
         return beacon.BeaconSettings.model_validate_json(str(history.manifest.get("beacon") or "{}"))
     return beacon.BeaconSettings.model_validate_json(statements.compact(tree))
@@ -303,25 +339,6 @@ def _hard(known: Known, entry: Entry, event: facts.Credit) -> bool:
     )
 
 
-def lineage(known: Known) -> Faults:
-    """A unit reads what the manifest or work that stands brought, and nothing that nobody made."""
-    made = {file.sha256 for file in beginning(known.history)}
-    by_place = sorted((entry.index, _digests(result)) for entry, result in known.results.values())
-    by_place += [
-        (entry.index, [one.file.sha256]) for entry, one in known.history.of(facts.Commitment) if one.file
-    ]
-    by_place.sort(key=lambda pair: pair[0])
-    position = 0
-    for entry, lease in known.history.of(facts.Lease):
-        while position < len(by_place) and by_place[position][0] < entry.index:
-            made.update(by_place[position][1])
-            position += 1
-        unit = lease.definition
-        strange = [file.path for file in unit.inputs if file.sha256 not in made] if unit is not None else []
-        if strange:
-            yield f"entry {entry.index}: {lease.unit} reads {strange[0]}, which nobody made"
-
-
 RULES: Mapping[str, Callable[[Known], Faults]] = {
     "accounts": accounts,
     "leases": leases,
@@ -330,36 +347,9 @@ RULES: Mapping[str, Callable[[Known], Faults]] = {
     "verdicts": verdicts,
     "decisions": decisions,
     "credit": credit,
-    "lineage": lineage,
+    "lineage": lineage.lineage,
 }
 """By the name that a report gives them."""
-
-
-def files(known: Known) -> dict[str, File]:
-    """The files of the run as they are now: what work that stands put there, in the order of acceptance."""
-    table = {file.path: file for file in beginning(known.history)}
-    standing = {result.submission: result for _, result in known.standing()}
-    for _, decision in known.history.of(facts.Decision):
-        result = standing.pop(decision.submission, None) if decision.state == "accepted" else None
-        if result is None or isinstance(result.outputs, str) or isinstance(result.removed, str):
-            continue
-        for path in result.removed:
-            table.pop(path, None)
-        table.update({file.path: file for file in result.outputs})
-    return table
-
-
-def beginning(history: History) -> list[File]:
-    """The files that a run begins with, as its manifest lists them."""
-    inputs = history.manifest.get("inputs")
-    try:
-        return [File.model_validate(file) for file in inputs] if isinstance(inputs, list) else []
-    except ValidationError:
-        return []
-
-
-def _digests(result: facts.Result) -> list[str]:
-    return [] if isinstance(result.outputs, str) else [file.sha256 for file in result.outputs]
 
 
 def _first(pairs: Iterator[tuple[str, tuple[Entry, facts.Facts]]]) -> dict:  # type: ignore[type-arg]

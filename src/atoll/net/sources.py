@@ -3,6 +3,7 @@
 import hashlib
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -117,6 +118,25 @@ class HttpSource:
         except httpx.HTTPError:
             return None
         return state.hexdigest(), size
+
+
+class LogSource:
+    """A log alone, by whatever brings its files: nobody asks it for artifacts."""
+
+    def __init__(self, address: str, log: Callable[[str], bytes | None]) -> None:
+        self.address, self._log = address, log
+
+    def log(self, name: str) -> bytes | None:
+        """A file of the log."""
+        return self._log(name)
+
+    def digest(self, sha256: str) -> tuple[str, int] | None:
+        """Nothing."""
+        return None
+
+    def save(self, sha256: str, path: Path) -> bool:
+        """Nothing."""
+        return False
 
 
 def read_json(source: Source, sha256: str) -> Any:

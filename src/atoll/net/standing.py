@@ -125,6 +125,7 @@ def _worker(session: Session, device: Device, number: int, nickname: str) -> dic
     numerics = device.capabilities.get("numerics", {})
     return {
         "name": nickname or f"account {number}",
+        "number": number,
         "device": device.id[:8],
         "seen": device.seen,
         "kind": numerics.get("device") or "",

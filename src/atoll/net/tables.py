@@ -160,6 +160,39 @@ class SubmissionRow(Base):
     """What checks found: doubts, the beacon's round, the interval that is audited."""
 
 
+class VerdictRow(Base):
+    """What one check of a submission came to, as the log states it."""
+
+    __tablename__ = "verdicts"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    submission: Mapped[str] = mapped_column(ForeignKey("submissions.id"), index=True)
+    check: Mapped[str] = mapped_column(String(16))
+    verdict: Mapped[str] = mapped_column(String(16))
+    """pass, fail or inconclusive."""
+    hard: Mapped[bool]
+    by: Mapped[str] = mapped_column(String(64), index=True)
+    """An account, or the coordinator."""
+    phase: Mapped[str] = mapped_column(String(16), default="")
+    """Of an auditor's: which audit it belongs to."""
+    about: Mapped[str] = mapped_column(String(64), default="")
+    """The auditor's own submission."""
+    evidence: Mapped[dict[str, Any]]
+    statement: Mapped[int | None]
+    created: Mapped[float]
+
+
+class RecordRow(Base):
+    """What is known of an account in one numerics class."""
+
+    __tablename__ = "records"
+    account: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    numerics: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    verified: Mapped[int] = mapped_column(default=0)
+    """Audits passed since the last hard failure."""
+    hard: Mapped[int] = mapped_column(default=0)
+    """Hard failures."""
+
+
 class PathRow(Base):
     """A file of the run, as accepted results have made it."""
 

@@ -94,6 +94,8 @@ class Machine:
     stopping: Callable[[], bool] = lambda: False
     clock: Clock = CLOCK
     start: Start = field(default_factory=SealedJobs)
+    meanwhile: Callable[[], None] = lambda: None
+    """Done now and then while a unit is worked on: earlier results may be asked about."""
 
     def reason_to_wait(self, working: bool = False) -> str:
         """Why nothing is done just now; nothing if there is no reason."""
@@ -249,7 +251,8 @@ class Turn:
         except Refused:
             self.verdict = "stop"
         except (AtollError, Interrupted):
-            pass  # the coordinator is away: the work goes on
+            return  # the coordinator is away: the work goes on
+        self.machine.meanwhile()
 
     def _send_later(self) -> None:
         """Upload the newest state beside the training, once in a heartbeat's time at most.

@@ -4,7 +4,9 @@
 beside UNIT.json as they come. Exit code 0: done; 75: asked to stop and saved; 1: failed, in one line.
 """
 
+import contextlib
 import importlib
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +26,10 @@ from atoll.storage.progress import LATEST, STATE, step_here
 
 CHAIN = "chain.json"
 """Beside a unit: the hashes of its states by step."""
+KEPT = "states"
+"""There too: the states of a training, if there is room for all of them, to be shown if asked for."""
+ROOM = 4 << 30
+"""Bytes that they may have."""
 MADE = "made.json"
 """There too, once it is done: what it has changed in the folder, and in which arithmetic."""
 Links = dict[int, str]
@@ -42,6 +48,8 @@ def _train(node: Node, unit: Unit, chain: Path, noted: Callable[[int], None] = l
 
     def saved(step: int, sha256: str) -> None:
         links[step] = sha256
+        if unit.role == "train":
+            _keep(node.stage.path / STATE / asking.state_name(step), chain.with_name(KEPT), unit)
         write_json(chain, {str(number): link for number, link in sorted(links.items())})
         noted(step)
 
@@ -55,6 +63,15 @@ def _train(node: Node, unit: Unit, chain: Path, noted: Callable[[int], None] = l
         except Interrupted:
             if step_here(node.stage) < unit.last:
                 raise
+
+
+def _keep(state: Path, folder: Path, unit: Unit) -> None:
+    """A second name for a state, which the training will drop."""
+    points = len(range(unit.first, unit.last, max(1, unit.every))) + 1
+    if state.is_file() and state.stat().st_size * points <= ROOM:
+        folder.mkdir(exist_ok=True)
+        with contextlib.suppress(OSError):  # where there are no second names, all of a segment is replayed
+            os.link(state, folder / state.name)
 
 
 def _audit(node: Node, unit: Unit, chain: Path) -> None:

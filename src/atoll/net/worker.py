@@ -5,22 +5,29 @@ start asks the coordinator what to do with it.
 """
 
 import contextlib
+import math
 import random
 import shutil
 from dataclasses import dataclass, field
 from typing import Any
 
-from atoll.errors import AtollError, Interrupted, is_full
+from atoll.errors import AtollError, CorruptError, Interrupted, is_full
+from atoll.net import tiles, vouching
 from atoll.net.client import Refused
 from atoll.net.home import RESULT, Held
 from atoll.net.protocol import Capabilities, LeaseOffer, Receipt, Reconcile, Refusal, Result, Submission
 from atoll.net.protocol import Held as HeldMessage
+from atoll.net.showing import Showcase
+from atoll.net.sources import LogSource
+from atoll.net.statements import Signer
 from atoll.net.turn import JITTER, POLL, Machine, Released, Turn
+from atoll.net.witness import Memory
 from atoll.net.work import links_of, read_chain
 from atoll.runs import read_json, stamped, write_json
+from atoll.storage.patience import Fault
 
-ENDED = ("accepted", "rejected", "duplicate")
-"""States of a result of which nothing more will be heard."""
+WATCH = 600.0
+"""Seconds between two looks at the log."""
 
 
 @dataclass
@@ -33,15 +40,24 @@ class Worker:
     capabilities: Capabilities = field(default_factory=Capabilities)
     receipts: dict[str, Receipt] = field(default_factory=dict)
     """Of what was handed in, by submission."""
+    memory: Memory | None = None
+    """The log as it was seen last."""
+    _watched: float = -math.inf
+
+    @property
+    def showcase(self) -> Showcase:
+        """States of what was handed in."""
+        return Showcase(self.machine.home)
 
     def run(self, once: bool = False) -> str:
         """Work until the run is finished or somebody asks to stop; why it ended."""
-        held = self.reconcile()
+        held, self.machine.meanwhile = self.reconcile(), self.follow
         while not self.machine.stopping():
             if not held and (reason := self.machine.reason_to_wait()):
                 self.machine.tell.now(f"waiting: {reason}")
                 self.machine.clock.sleep(min(60.0, POLL * 50))
                 continue
+            self.watch()
             answer = held.pop(0) if held else self._lease()
             if isinstance(answer, Refusal):
                 self.follow()
@@ -158,21 +174,47 @@ class Worker:
     def _submit(self, held: Held) -> None:
         """Hand in a result; the coordinator's answer is what counts, and it is said."""
         offer, result = held.offer, held.result()
+        message = self._signed(held, result)
         try:
-            receipt = self.machine.client.submit(offer.lease, Submission(fence=offer.fence, result=result))
+            receipt = self.machine.client.submit(offer.lease, message)
         except Refused as refusal:
             if refusal.code == "missing":  # it has lost files, or another machine's were first
                 self._upload(held, result)
-                receipt = self.machine.client.submit(
-                    offer.lease, Submission(fence=offer.fence, result=result)
-                )
+                receipt = self.machine.client.submit(offer.lease, message)
             else:
                 self.machine.tell.news(f"{offer.unit.name}: not taken: {refusal}")
                 held.drop()
                 return
         self.receipts[receipt.submission] = receipt
+        self.machine.home.keep_promise(receipt)
         self._say(offer.unit.name, receipt)
+        if not receipt.settled:
+            self.showcase.keep(held, result, receipt.submission)
         held.drop()
+
+    def _signed(self, held: Held, result: Result) -> Submission:
+        """A result with this device's word for it."""
+        client, offer = self.machine.client, held.offer
+        signer = Signer(client.key, client.run)
+        signed = (
+            vouching.handed_in(result, offer.lease, offer.fence, signer, client.now()) if client.run else ""
+        )
+        return Submission(fence=offer.fence, result=result, signed=signed)
+
+    def watch(self) -> None:
+        """Look whether the log goes on from what was seen before; a CorruptError if it does not."""
+        now = self.machine.clock.now()
+        if self.memory is None or now < self._watched + WATCH:
+            return
+        self._watched = now
+        client = self.machine.client
+        try:
+            if self.memory.checkpoint is not None or client.log(tiles.CHECKPOINT) is not None:
+                self.memory.check(LogSource(client.addresses[0], client.log))
+        except CorruptError:
+            raise
+        except (AtollError, Fault):
+            return  # it is away: another time
 
     def _say(self, name: str, receipt: Receipt) -> None:
         worth = f", {receipt.price / 1000:g} credits" if receipt.price and receipt.state == "accepted" else ""
@@ -180,11 +222,18 @@ class Worker:
         self.machine.tell.news(f"{name}: {receipt.state}{worth}{reason} {receipt.url}".rstrip())
 
     def follow(self) -> None:
-        """Ask what has become of what was handed in, and say what is new."""
-        for number, before in list(self.receipts.items()):
-            if before.state not in ENDED:
-                with contextlib.suppress(AtollError, Interrupted):
-                    receipt = self.machine.client.submission(number)
-                    if receipt.state != before.state:
-                        self._say(f"submission {number[:8]}", receipt)
-                    self.receipts[number] = receipt
+        """Ask what has become of what was handed in, say what is new, show the states that are asked for."""
+        for number in {**self.receipts, **dict.fromkeys(self.showcase.submissions())}:
+            before = self.receipts.get(number)
+            if before is not None and before.settled:
+                continue
+            with contextlib.suppress(AtollError, Interrupted, OSError):
+                receipt = self.machine.client.submission(number)
+                if before is None or receipt.state != before.state:
+                    self._say(f"submission {number[:8]}", receipt)
+                self.receipts[number] = receipt
+                if receipt.settled:
+                    self.showcase.forget(number)
+                elif steps := self.showcase.show(self.machine.client, receipt):
+                    words = " and ".join(map(str, steps))
+                    self.machine.tell.news(f"submission {number[:8]}: states of steps {words} are shown")

@@ -11,6 +11,7 @@ from atoll.models import checkpoint
 from atoll.publish import public
 from atoll.runs import Run, read_lines
 from atoll.runs.components import Card
+from atoll.runs.contributors import read_contributors
 from atoll.runs.evaluations import Number, read_evaluation
 from atoll.sampling import opening
 
@@ -43,6 +44,7 @@ def card(run: Run, licence: str, drawn: Mapping[str, Any]) -> str:
             for k, rows in enumerate(sizes)
         ],
         parts=_parts(run),
+        contributors=read_contributors(run.path),
         router=_last_loss(run.router.path) if run.router.done else None,
         rows=sum(sizes),
         parameters=_parameters(run),

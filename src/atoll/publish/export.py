@@ -16,6 +16,7 @@ from atoll.models import checkpoint
 from atoll.publish import card, public
 from atoll.runs import RESOLVED, Run, Stage, edges, file_digest, graph, stamped, write_json
 from atoll.runs.components import Members, write_members
+from atoll.runs.contributors import read_contributors, write_contributors
 from atoll.runs.records import PartitionContents, StageRecord
 from atoll.sampling import grown
 from atoll.sampling.opening import ENSEMBLE, INDEX, PIPELINE, model_name, open_run_model
@@ -89,6 +90,8 @@ def write_folder(run: Run, folder: Path, licence: str) -> None:
     drawn = draw(run, folder / "drawn")
     (folder / "drawn" / "grid.png").rename(folder / "samples.png")
     shutil.rmtree(folder / "drawn")
+    if (listed := read_contributors(run.path)) is not None:
+        write_contributors(folder, listed)
     (folder / "README.md").write_text(card.card(run, licence, drawn), encoding="utf-8")
 
 

@@ -186,3 +186,22 @@ def test_findings_add_up():
 
 def test_the_cosine_of_nothing_is_nothing():
     assert admission.cosine([0.0, 0.0], [1.0, 0.0]) == 0.0
+
+
+def test_a_network_is_the_averaged_one_of_its_last_state(tmp_path):
+    import torch
+    from safetensors.torch import save_file
+
+    averaged, table = torch.arange(6.0).reshape(2, 3), torch.ones(2)
+    save_file({"ema/w": averaged, "model/w": averaged + 1}, tmp_path / "state")
+    for tensors, right in (
+        ({"w": averaged, "position": table}, True),
+        ({"w": averaged + 1}, False),
+        ({"w": averaged.reshape(3, 2).clone()}, True),  # the same bytes; its shape is the record's affair
+        ({"w": averaged[:1].clone()}, False),
+        ({"position": table}, False),
+    ):
+        save_file(tensors, tmp_path / "weights")
+        assert admission.weights(tmp_path / "state", tmp_path / "weights").admitted is right
+    (tmp_path / "weights").write_bytes(b"no network")
+    assert "weights" in admission.weights(tmp_path / "state", tmp_path / "weights").faults

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 HEADER = 2**22
 """Bytes that the header of a state may have: names of some ten thousand tensors."""
@@ -28,6 +28,8 @@ COPY = 0.95
 """The cosine of two units' updates from which one is taken for a copy of the other."""
 SLACK = 4.0
 """How much faster than its own measurement a machine may be before it is asked how."""
+EMA, PIECE = "ema/", 1 << 20
+"""How averaged weights are called in a state; bytes that are compared at a time."""
 HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -130,6 +132,50 @@ def shapes(path: Path, expected: Mapping[str, Tensor] | None) -> Findings:
         if names
     )
     return Findings({"shapes": f"{names[0][:120]!r} {what}, and {len(names) - 1} more"})
+
+
+def weights(state: Path, network: Path) -> Findings:
+    """Whether the network that is handed in is the averaged one of the last state, byte for byte."""
+    try:
+        averaged = {
+            name.removeprefix(EMA): span for name, span in spans(state).items() if name.startswith(EMA)
+        }
+        published = spans(network)
+    except Malformed as error:
+        return Findings({"weights": f"the network is no network: {error}"})
+    with state.open("rb") as left, network.open("rb") as right:
+        for name, span in averaged.items():
+            if name not in published or not _same_bytes(left, span, right, published[name]):
+                return Findings({"weights": f"{name[:120]!r} of the network is not that of its last state"})
+    return Findings()
+
+
+def spans(path: Path) -> dict[str, tuple[int, int]]:
+    """Where in a safetensors file the bytes of each tensor are."""
+    header(path)  # every byte is accounted for
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        tree = json.loads(file.read(length))
+    tree.pop("__metadata__", None)
+    first = 8 + length
+    return {
+        name: (first + entry["data_offsets"][0], first + entry["data_offsets"][1])
+        for name, entry in tree.items()
+    }
+
+
+def _same_bytes(left: BinaryIO, span: tuple[int, int], right: BinaryIO, other: tuple[int, int]) -> bool:
+    if span[1] - span[0] != other[1] - other[0]:
+        return False
+    left.seek(span[0])
+    right.seek(other[0])
+    remaining = span[1] - span[0]
+    while remaining:
+        size = min(PIECE, remaining)
+        if left.read(size) != right.read(size):
+            return False
+        remaining -= size
+    return True
 
 
 def chain(hashes: Sequence[str], first: int, last: int, every: int, before: str, after: str) -> Findings:

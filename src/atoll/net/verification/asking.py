@@ -33,7 +33,7 @@ def audit_unit(unit: Unit, interval: int, states: Mapping[int, Sequence[File]]) 
         raise AtollError(f"{unit.name} cannot be audited: its state at step {last} is not in the store")
     inputs = unit.inputs
     if first != unit.first:
-        inputs = (*(file for file in inputs if STATE not in file.path), *states[first])
+        inputs = (*(file for file in inputs if not _is_position(file.path)), *states[first])
     share = (last - first) / max(1, unit.last - unit.first)
     return unit.model_copy(
         update={
@@ -47,3 +47,9 @@ def audit_unit(unit: Unit, interval: int, states: Mapping[int, Sequence[File]]) 
             "work": unit.work * share,
         }
     )
+
+
+def _is_position(path: str) -> bool:
+    """Whether a file says how far a training is; decisions that were made once stay as they are."""
+    folder, _, name = path.rpartition("/")
+    return f"/{folder}/".endswith(STATE) and (name.startswith("step-") or name.startswith("latest"))

@@ -37,6 +37,10 @@ class Limit(Section):
     cosine: float
 
 
+ROUNDING = Limit(relative=LEAST, worst=1e-3, plain=2e-3, jump=2e-3, cosine=1 - LEAST)
+"""Four times what float32 with sums in another order has shown; the nearest cheat is 700 times as far."""
+
+
 class Band(Section):
     """How far two honest results of two numerics classes may be apart."""
 
@@ -97,6 +101,12 @@ def calibrate(comparisons: Sequence[Comparison]) -> Band:
             cosine=min(1 - LEAST, 1 - FACTOR * (1 - min(part.cosine for part in parts))),
         )
     return Band(limits=limits, measured=len(comparisons))
+
+
+def rounding(comparison: Comparison) -> Band:
+    """The band within a class that nobody measured: what sums in another order were seen to do."""
+    limits = dict.fromkeys(comparison.kinds, ROUNDING)
+    return Band(limits=limits, measured=1)
 
 
 def judge(comparison: Comparison, band: Band | None, *, same_class: bool) -> Judgement:

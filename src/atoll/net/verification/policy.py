@@ -40,6 +40,10 @@ class AuditPolicy(Section):
     """Seconds within which an accepted checkpoint can be disputed."""
     descendants: int = Field(2, ge=1)
     """Audited segments that must follow one that was not audited itself."""
+    patience: float = Field(300.0, ge=0)
+    """Seconds for which auditors are drawn and of one numerics class, and states are waited for."""
+    release: float = Field(0.0, ge=0, le=1)
+    """The share of segments that are replayed as a whole before they are final; of the others an interval."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,17 @@ def auditors(value: bytes, submission: str, accounts: Collection[str], owner: st
     )
 
 
+def eligible(
+    value: bytes, submission: str, account: str, accounts: int, waited: float, policy: AuditPolicy
+) -> bool:
+    """Whether an account may audit a submission now: half of all at first, drawn afterwards, later anybody.
+
+    Of a handful nobody is left out: who is there would be waited for.
+    """
+    share = 1.0 if waited >= policy.patience else max(0.5, 4 / max(1, accounts))
+    return fraction(value, submission, "auditor", account) < share
+
+
 def settle(verdicts: Sequence[Verdict], *, repeated: bool = False) -> Outcome:
     """What follows from the verdicts so far; `repeated` asks for two even if the first is content.
 
@@ -207,3 +222,8 @@ def overhead(policy: AuditPolicy, intervals: int) -> float:
     """Replayed steps over trained ones at the floor, with one of so many intervals replayed per audit."""
     rate = 1 - (1 - policy.floor) * (1 - policy.everywhere)
     return rate * (1 + policy.second) / (1 - policy.canaries) / intervals
+
+
+def released_whole(policy: AuditPolicy, value: bytes, submission: str) -> bool:
+    """Whether all of a segment is replayed before it is final, and not an interval alone."""
+    return fraction(value, submission, "release") < policy.release

@@ -1,0 +1,91 @@
+"""What a run promises about checks, as its manifest says: how often, by whose randomness, in which bands."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import ValidationError
+
+from atoll.errors import CorruptError
+from atoll.net.protocol import Manifest, Numerics
+from atoll.net.statements import compact
+from atoll.net.verification import policy
+from atoll.net.verification.bands import Band, Bands, name_of
+from atoll.net.verification.beacon import Beacon, BeaconSettings, ChainBeacon
+from atoll.net.verification.policy import AuditPolicy
+from atoll.storage.clock import Clock
+
+BEACON = "beacon"
+"""The setting that holds another beacon than the manifest's: of whoever went on with the run."""
+PERIOD, ROUNDS = 10.0, 2**20
+"""Seconds from round to round of a coordinator's own beacon, and how many it has: four months."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What whoever hosts a run decides about checks."""
+
+    audit: AuditPolicy = field(default_factory=AuditPolicy)
+    bands: Bands = field(default_factory=Bands)
+    period: float = PERIOD
+    rounds: int = ROUNDS
+
+    def published(self, key: Ed25519PrivateKey, now: float) -> dict[str, Any]:
+        """For the manifest: rates, escrow, bands and the end of the beacon's chain."""
+        beacon = own_beacon(key, now, self.period, self.rounds)
+        return {
+            "audit": self.audit.model_dump(mode="json"),
+            "escrow_units": policy.escrow_units(self.audit),
+            "bands": self.bands.model_dump(mode="json"),
+            "beacon": beacon.model_dump(mode="json"),
+        }
+
+
+@dataclass(frozen=True)
+class Police:
+    """The same at work."""
+
+    audit: AuditPolicy
+    bands: Bands
+    beacon: Beacon
+
+    def band(self, one: Numerics, other: Numerics) -> Band | None:
+        """How far two classes of arithmetic may be apart."""
+        return self.bands.between(name_of(one), name_of(other))
+
+    def may_compare(self, one: Numerics, other: Numerics) -> bool:
+        """Whether a replay by one says something of work by the other."""
+        return one == other or self.band(one, other) is not None
+
+
+def own_beacon(key: Ed25519PrivateKey, now: float, period: float, rounds: int) -> BeaconSettings:
+    """A chain of hashes that begins with a secret of this key and this moment."""
+    return ChainBeacon.publish(_secret(key, now), now, period, rounds)
+
+
+def opened(
+    manifest: Manifest, key: Ed25519PrivateKey, clock: Clock, beacon: Mapping[str, Any] | None = None
+) -> Police | None:
+    """The checks that a manifest promises; None where it promises none.
+
+    `beacon` is another than the manifest's, of whoever went on with the run under another key.
+    """
+    tree = manifest.policy
+    if "audit" not in tree:
+        return None
+    try:
+        settings = BeaconSettings.model_validate_json(compact(beacon or tree.get("beacon")))
+        return Police(
+            AuditPolicy.model_validate_json(compact(tree["audit"])),
+            Bands.model_validate_json(compact(tree.get("bands") or {})),
+            ChainBeacon(_secret(key, settings.genesis), settings, clock.date),
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise CorruptError(f"the manifest's policy cannot be read ({first['msg']})") from None
+
+
+def _secret(key: Ed25519PrivateKey, moment: float) -> bytes:
+    return hashlib.sha256(b"atoll beacon v1" + key.private_bytes_raw() + repr(moment).encode()).digest()

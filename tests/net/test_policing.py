@@ -1,0 +1,59 @@
+"""What a manifest promises about checks, and that it can be kept."""
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from atoll.errors import AtollError, CorruptError
+from atoll.net import policing
+from atoll.net.policing import Rules
+from atoll.net.protocol import Manifest, Numerics
+from atoll.net.verification.beacon import BeaconSettings, check
+from atoll.net.verification.policy import AuditPolicy
+from tests.clocks import ManualClock
+
+KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([byte]) * 32) for byte in (1, 2))
+RULES = Rules(AuditPolicy(floor=0.5, release=0.25), period=2.0, rounds=64)
+
+
+def manifest(clock, key=KEY):
+    return Manifest(name="tiny", resolved={}, policy={"quorum": 2, **RULES.published(key, clock.date())})
+
+
+def test_the_policy_is_read_as_it_was_published_and_the_beacon_is_its_own():
+    clock = ManualClock()
+    published = manifest(clock)
+    assert published.policy["escrow_units"] == 2
+    police = policing.opened(published, KEY, clock)
+    assert police is not None and police.audit == RULES.audit
+    settings = BeaconSettings.model_validate(published.policy["beacon"])
+    clock.time += 100
+    check(settings, police.beacon.draw(7), 7)
+
+
+def test_without_a_promise_there_are_no_checks():
+    assert policing.opened(Manifest(name="tiny", resolved={}), KEY, ManualClock()) is None
+
+
+def test_another_key_cannot_keep_the_promise_unless_with_a_beacon_of_its_own():
+    clock = ManualClock()
+    with pytest.raises(AtollError, match="secret"):
+        policing.opened(manifest(clock), OTHER, clock)
+    beacon = policing.own_beacon(OTHER, clock.date(), 2.0, 64).model_dump(mode="json")
+    police = policing.opened(manifest(clock), OTHER, clock, beacon)
+    assert police is not None and police.beacon.settings.anchor == beacon["anchor"]
+
+
+def test_a_damaged_policy_is_said_in_one_line():
+    clock = ManualClock()
+    tree = {**manifest(clock).policy, "audit": {"floor": 7}}
+    with pytest.raises(CorruptError, match="policy cannot be read"):
+        policing.opened(Manifest(name="tiny", resolved={}, policy=tree), KEY, clock)
+
+
+def test_classes_compare_with_themselves_and_with_those_of_a_band():
+    clock = ManualClock()
+    police = policing.opened(manifest(clock), KEY, clock)
+    assert police is not None
+    assert police.may_compare(Numerics(), Numerics()) and not police.may_compare(
+        Numerics(), Numerics(threads=2)
+    )
