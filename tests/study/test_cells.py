@@ -274,12 +274,12 @@ def test_a_killed_study_repeats_nothing_that_was_finished(tiny):
 
 
 def test_experts_go_on_from_a_common_start(done, tmp_path, monkeypatch):
-    """It is trained once, before anyone needs it, and experts of different runs begin with its weights."""
+    """It is trained once, before anyone needs it; full experts begin with it, adapters belong to it."""
     (tmp_path / "tiny.toml").write_text(TINY)
     (tmp_path / "study.toml").write_text(STUDY)
     monkeypatch.setenv("ATOLL_RUNS", str(done.shop.root.parent))
     said = ["budget.samples=[300]", "budget.start=[0.4]", "axes.seed=[0]", "name=begun", "evaluate.routing=0"]
-    said += ['evaluate.features=["pixels"]']
+    said += ['evaluate.features=["pixels"]', "budget.adapter=[0, 2]"]
     shop = Workshop(design.load(tmp_path / "study.toml", said))
     cells = shop.cells()
     first, *others = room.trainings(shop, cells)
@@ -289,10 +289,12 @@ def test_experts_go_on_from_a_common_start(done, tmp_path, monkeypatch):
     assert first.name not in {job.name for job in room.trainings(shop, cells)}
     carry_out(shop, cells)
     assert all(shop.done(cell) for cell in cells)
-    (cell,) = {cell.training: cell for cell in cells if cell.start}.values()
-    start = shop.run(cell.start).expert(0)
-    for k in range(2):
-        assert shop.run(cell).expert(k).record.made_from["init"] == start.digest
+    begun = {cell.training: cell for cell in cells if cell.start}.values()
+    assert {cell.config.expert.adapter is None for cell in begun} == {False, True}
+    for cell in begun:
+        start = shop.run(cell.start).expert(0)
+        for k in range(2):
+            assert shop.run(cell).expert(k).record.made_from["init"] == start.digest
 
 
 GROUPED = """

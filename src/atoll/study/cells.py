@@ -25,6 +25,7 @@ from atoll.runs import (
     stamped,
     write_json,
 )
+from atoll.runs.adopt import adopt
 from atoll.runs.foreign import foreign
 from atoll.runs.known import known
 from atoll.runs.records import DataContents, SampleFormat
@@ -226,6 +227,8 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
 
 def _train(run: Run) -> None:
     """Every network of a run that is not trained yet."""
+    for index in range(len(run.config.inits()) if run.config.expert.adapter is not None else 0):
+        adopt(run, index)  # adapters are sampled with their base
     for node in graph.nodes(run):
         if node.kind.network:
             node.make()
