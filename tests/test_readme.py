@@ -2,10 +2,7 @@
 
 import ast
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -14,6 +11,7 @@ import typer
 from docs import generate
 
 from atoll import cli
+from tests.commands import Command, python
 from tests.commands import run as atoll
 
 ROOT = Path(__file__).parents[1]
@@ -170,28 +168,24 @@ def test_every_command_of_the_readme_runs(tmp_path):
         done = atoll(*line[1:], *extra, environment={"ATOLL_RUNS": "runs"}, folder=tmp_path)
         assert done.returncode == 0, (line, done.stderr)
     assert (tmp_path / "pictures" / "grid.png").is_file()
-    _a_picture_is_served(found[-1], tmp_path, {**os.environ, "ATOLL_RUNS": "runs", "OMP_NUM_THREADS": "1"})
-    for block in blocks(README, "python"):
-        done = subprocess.run(
-            [sys.executable, "-c", block + "\nassert images.shape == (16, 1, 28, 28), images.shape"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    _a_picture_is_served(found[-1], tmp_path)
+    for number, block in enumerate(blocks(README, "python")):
+        program = tmp_path / f"block{number}.py"
+        program.write_text(block + "\nassert images.shape == (16, 1, 28, 28), images.shape")
+        done = python(program, folder=tmp_path)
         assert done.returncode == 0, done.stderr
 
 
-def _a_picture_is_served(line, folder, environment):
+def _a_picture_is_served(line, folder):
     """The server as written, at any free port; it is asked for a picture and stopped."""
-    command = [sys.executable, "-m", "atoll", *line[1:], "--port", "0", "--json"]
-    with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            address = json.loads(server.stdout.readline())["address"]
-            answer = httpx.post(f"{address}/v1/samples", json={"format": "png", "steps": 2}, timeout=600)
-            assert answer.content.startswith(b"\x89PNG")
-        finally:
-            server.terminate()
+    server = Command([*line[1:], "--port", "0", "--json"], {"ATOLL_RUNS": "runs"}, folder)
+    try:
+        address = json.loads(server.line())["address"]
+        answer = httpx.post(f"{address}/v1/samples", json={"format": "png", "steps": 2}, timeout=600)
+        assert answer.content.startswith(b"\x89PNG")
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def test_the_demo_is_the_recipe_that_the_readme_shows():

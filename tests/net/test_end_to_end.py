@@ -1,11 +1,7 @@
 """A coordinator and four workers as real processes, each worker where it reaches the coordinator alone."""
 
 import json
-import os
-import subprocess
-import sys
 import time
-from typing import Any
 
 import pytest
 
@@ -14,6 +10,7 @@ from atoll.net.limits import Limits
 from atoll.net.protocol import Numerics
 from atoll.net.publishing import pinned
 from atoll.runs import Run, graph, write_json
+from tests import commands
 from tests.net import namespaces
 from tests.net.doing import PINNED
 
@@ -30,45 +27,31 @@ def test_four_strangers_make_the_same_bits_as_one_machine(tiny, tmp_path, record
     """From images to samples; `recorded` is the same run in one process, which equals `atoll run`."""
     database = [] if kind == "sqlite" else ["--database", request.getfixturevalue("postgresql").new()]
     runs = tmp_path / "hosted"
-    environment = {**os.environ, "ATOLL_RUNS": str(runs)}
-    command = [
-        sys.executable,
-        "-m",
-        "atoll",
-        "host",
-        str(tiny),
-        *settings(),
-        "--host",
-        "0.0.0.0",
-        "--port",
-        "0",
-    ]
-    options = ["--quorum", "1", "--every", "2", "--linger", "25", "--json"]
-    host = subprocess.Popen(
-        [*command, *options, *database], stdout=subprocess.PIPE, text=True, env=environment
+    options = ["--quorum", "1", "--every", "2", "--linger", "900", "--json"]
+    here = ["--host", "0.0.0.0", "--port", "0"]
+    host = commands.Command(
+        ["host", tiny, *settings(), *here, *options, *database], {"ATOLL_RUNS": str(runs)}
     )
-    workers: list[Any] = []
+    workers: list[commands.Command] = []
     with namespaces.machines(WORKERS) if namespaces.permitted() else _none() as places:
         try:
-            address = json.loads(host.stdout.readline())["address"]
-            port = address.rpartition(":")[2]
-            for number, (prefix, here) in enumerate(places):
+            port = json.loads(host.line())["address"].rpartition(":")[2]
+            for number, (namespace, address) in enumerate(places):
                 home = tmp_path / f"home{number}"
                 _measured(home)
-                line = ["-m", "atoll", "join", f"http://{here}:{port}", "--home", str(home), "--cpus", "1"]
-                with (tmp_path / f"{number}.log").open("w") as log:
-                    whole = [*prefix, sys.executable, *line, "--gpus", "0", "--json"]
-                    workers.append(subprocess.Popen(whole, stdout=log, stderr=log, env=environment))
-            out, _ = host.communicate(timeout=900)
-            assert json.loads(out.splitlines()[-1])["finished"], out
-            assert [worker.wait(120) for worker in workers] == [0] * WORKERS
+                line = ["join", f"http://{address}:{port}", "--home", home, "--cpus", "1", "--gpus", "0"]
+                workers.append(commands.Command([namespace, *line, "--json"], module="tests.net.elsewhere"))
+            ends = [worker.communicate(timeout=900) for worker in workers]
+            assert [worker.returncode for worker in workers] == [0] * WORKERS, ends
+            host.terminate()  # all have heard that it is finished
+            out, err = host.communicate(timeout=900)
+            assert json.loads(out.splitlines()[-1])["finished"], out + err
         finally:
             for process in [*workers, host]:
                 if process.poll() is None:
                     process.kill()
                 process.wait()
-            host.stdout.close()
-    said = [json.loads((tmp_path / f"{k}.log").read_text().splitlines()[-1]) for k in range(WORKERS)]
+    said = [json.loads(out.splitlines()[-1]) for out, _ in ends]
     assert sum(one["accepted"] for one in said) == sum(one["submitted"] for one in said) >= 14
     made = Run(runs / "tiny", pinned(config.load(tiny, PINNED)))
     for node in graph.nodes(made):
@@ -89,7 +72,7 @@ class _none:  # noqa: N801 - a context
     """Without the right to make namespaces, workers are where we are; their jobs have no sockets anyway."""
 
     def __enter__(self):
-        return [([], "127.0.0.1")] * WORKERS
+        return [("", "127.0.0.1")] * WORKERS
 
     def __exit__(self, *error):
         return None

@@ -1,13 +1,12 @@
 """The live view as people meet it: a real browser and a real training."""
 
-import subprocess
-import sys
 import time
 
 import pytest
 
 from atoll.serve.view import View
 from atoll.serve.watching import create_watch_app
+from tests import commands
 from tests.browser import needs_browser
 from tests.playing import browsing, check, keep, listening, visiting
 from tests.serve.test_view import NOW, measure
@@ -49,11 +48,12 @@ def training(prepared, tmp_path):
     """A real training of one expert that begins when it is started, and its gate."""
     run = prepared("partition.clusters=1", "expert.log_every=2", "expert.preview_every=5", name="seen")
     (run.path / "partition").unlink()  # of other clusters
-    command = [sys.executable, "-c", TRAIN, str(run.path), str(tmp_path / "gate")]
-    started: list[subprocess.Popen[str]] = []
+    (tmp_path / "train.py").write_text(TRAIN)
+    command = [tmp_path / "train.py", run.path, tmp_path / "gate"]
+    started: list[commands.Command] = []
 
     def start():
-        started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        started.append(commands.Command(command, module="tests.program"))
         return started[0]
 
     yield run, start, tmp_path / "gate"

@@ -1,37 +1,20 @@
 """The server as a process of its own: started, asked, killed and started again."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
+from tests import commands
 from tests.serving import served
 
 
 def started(run, *arguments):
     """A server in a process of its own, and its address once it is ready."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "atoll", "serve", str(run.path), "--port", "0", "--json", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    line = process.stdout.readline()
-    assert line, process.stderr.read()
-    return process, json.loads(line)["address"]
-
-
-def ended(process):
-    process.wait(600)
-    process.stdout.close()
-    process.stderr.close()
-    return process.returncode
+    process = commands.Command(["serve", run.path, "--port", "0", "--json", *arguments])
+    return process, json.loads(process.line())["address"]
 
 
 def test_asked_stopped_killed_and_started_again(tmp_path):
@@ -44,7 +27,7 @@ def test_asked_stopped_killed_and_started_again(tmp_path):
         while not client.get("/metrics").text.count('atoll_rows{model="run"} 64.0'):
             pass
         process.send_signal(signal.SIGKILL)
-        assert ended(process) == -signal.SIGKILL
+        assert process.wait() == -signal.SIGKILL
         with pytest.raises(httpx.TransportError):  # an end of the connection, and no half of an answer
             long.result()
     process, address = started(run)
@@ -55,4 +38,4 @@ def test_asked_stopped_killed_and_started_again(tmp_path):
             pass
         process.send_signal(signal.SIGTERM)
         assert len(long.result().json()["samples"]) == 8
-    assert ended(process) in (0, -signal.SIGTERM)
+    assert process.wait() in (0, -signal.SIGTERM)
