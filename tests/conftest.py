@@ -235,7 +235,9 @@ def cluster(
     """Three machines of Ray with access to the bucket, for all tests of a process."""
     with pytest.MonkeyPatch.context() as patch:
         variables = {**s3.environment(_s3.port), "ATOLL_SCRATCH": str(tmp_path_factory.mktemp("scratch"))}
-        for name, value in {**variables, "OMP_NUM_THREADS": "1", "PYTHONPATH": _nobody_waits_long}.items():
+        variables |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": _nobody_waits_long}
+        variables["RAY_worker_niceness"] = "0"  # else a busy machine leaves its jobs next to nothing
+        for name, value in variables.items():
             patch.setenv(name, value)
         from tests import rays
 
