@@ -1,10 +1,10 @@
-"""Real trainings by workers that nobody trusts: a lie is found, and is not in the model."""
+"""Real trainings by workers that nobody trusts: a lie is found and not in the model; a loss is got over."""
 
 import threading
 
 import pytest
 
-from atoll.net import audit, filing, host, ledger, settling
+from atoll.net import audit, filing, host, ledger, restore, settling
 from atoll.net.audit import Asked
 from atoll.net.home import RESOLVED
 from atoll.net.policing import Rules
@@ -101,3 +101,35 @@ def test_a_liar_is_found_out_and_the_model_is_the_honest_one(run_of_units, recor
         assert page.holds, page.text
         people = read_contributors(run_of_units.path).people
         assert len(people) >= 2 and sum(one.audits for one in people) >= 4
+
+
+@pytest.mark.slow
+def test_the_database_is_gone_and_the_run_ends_with_the_same_bits(
+    run_of_units, recorded, tmp_path, jobs, monkeypatch
+):
+    """The drill: log, artifacts and keys are all that is left, in the middle of real trainings."""
+    with served(run_of_units, POLICED) as (hosted, url):
+        ann, bob = (lent(url, tmp_path / name, start=jobs) for name in ("ann", "bob"))
+        while not rows(hosted, SubmissionRow, canonical=True, state="accepted") or not rows(
+            hosted, VerdictRow, check="replay"
+        ):
+            together_once(ann, bob)
+        hosted.publisher.publish()
+        entries = hosted.publisher.publish().size
+    network = run_of_units.path / host.FOLDER
+    for path in network.glob("coordinator.db*"):
+        path.unlink()
+    monkeypatch.setenv("ATOLL_RUNS", str(run_of_units.path.parent))
+    restored = restore.take_over(str(network / "store"), POLICED)
+    with served(restored, POLICED) as (hosted, url):
+        assert hosted.publisher.publish().size >= entries
+        together(*(lent(url, tmp_path / name, start=jobs) for name in ("ann", "bob")))
+        assert hosted.coordinator.done and has_the_same_networks(hosted, recorded)
+        hosted.publisher.publish()
+        page = audit.audit(open_source(str(run_of_units.path / host.FOLDER / "store")), Asked())
+        assert page.holds and not page.forks, page.text
+
+
+def together_once(*joinings):
+    for one in joinings:
+        work_on(one, once=True)

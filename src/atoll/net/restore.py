@@ -142,6 +142,8 @@ def _bring(source: Source, artifacts: Artifacts, known: Known, table: dict[str, 
         if submission not in known.decisions:
             files |= listed
         older |= listed
+    shown = (one.file for _, one in known.history.of(facts.Commitment))
+    older |= {file.sha256: file for file in shown if file is not None}
     with TemporaryDirectory(prefix="atoll-restore-", dir=artifacts.scratch) as folder:
         for sha256, file in {**older, **files}.items():
             if artifacts.size(sha256) is not None:
