@@ -61,13 +61,21 @@ def on_local(place, *settings):
     return place.run("local", *settings)
 
 
-def tasks_of(cluster, wanted):
-    """Name, machines and resources of every task that Ray has run, once it has heard of all wanted ones."""
+def every_task(cluster):
+    """Tasks that Ray has heard of, with all that it knows of them."""
     from ray.util.state import list_tasks
 
+    return list_tasks(address=cluster.dashboard, limit=10_000, detail=True)
+
+
+def tasks_of(cluster, wanted, before):
+    """Name, machines and resources of every new task, once Ray has heard of all wanted ones.
+
+    Other tests have had jobs of the same names on this cluster: `before` are the ids of theirs.
+    """
     for _ in range(1200):
         found: dict[str, Any] = {}
-        for task in list_tasks(address=cluster.dashboard, limit=1000, detail=True):
+        for task in (task for task in every_task(cluster) if task.task_id not in before):
             machines, _ = found.setdefault(task.name, (set(), task.required_resources))
             machines.add(task.node_id)
         if wanted <= found.keys():
@@ -103,6 +111,7 @@ def test_a_whole_run_submitted_from_a_laptop_is_the_run_here(place, cluster):
     entry = [sys.executable, "-m", "atoll", "run", str(place.recipe), "--on", "ray", "--json", *sets]
     submit = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", cluster.dashboard]
     # Without --working-dir: these machines share one folder for it, and each would empty it for itself.
+    before = {task.task_id for task in every_task(cluster)}
     done = submitted([*submit, "--", "env", f"ATOLL_RUNS={place.folder / 'driver'}", *entry])
     assert done.returncode == 0, done.stdout + done.stderr
     run, reference = place.run("driver", *settings), on_local(place, *settings)
@@ -113,7 +122,7 @@ def test_a_whole_run_submitted_from_a_laptop_is_the_run_here(place, cluster):
     assert samples_of(run) == samples_of(reference)
     assert "samples/grid.png" in Mirror.of(run).store.names()
     trained = {"atoll router", "atoll student", "atoll expert 0", "atoll expert 1"}
-    tasks = tasks_of(cluster, {"atoll part of data", "atoll part of partition", *trained})
+    tasks = tasks_of(cluster, {"atoll part of data", "atoll part of partition", *trained}, before)
     with_gpu = {node.node_id for node in cluster.islands}
     assert tasks["atoll part of data"][0] == with_gpu, "encoded by an actor on each GPU"
     assert len(tasks["atoll part of partition"][0]) >= 2, "assigned on several machines"

@@ -24,12 +24,12 @@ def test_nonces_are_forgotten_when_their_requests_are_good_no_more(database, tmp
         assert session.query(Nonce).count() == 0
 
 
-def test_a_result_that_nobody_looked_at_is_looked_at(database, tmp_path):
+def test_a_result_that_nobody_looked_at_is_looked_at(database, tmp_path, monkeypatch):
     here = coordinator(database, tmp_path)
     machine = Machine.of(here)
-    judge, here.judge = here.judge, type("Asleep", (), {"consider": lambda self, here, number: None})()
-    assert machine.work().state == "received"
-    here.judge = judge
+    with monkeypatch.context() as asleep:
+        asleep.setattr(type(here.judge), "consider", lambda judge, here, number: None)
+        assert machine.work().state == "received"
     assert keeping.reconsider(here) == 1
     assert keeping.reconsider(here) == 0
     with database.reading() as session:

@@ -102,8 +102,8 @@ class Leases(RuleBasedStateMachine):
     def an_outage(self, gap):
         """The coordinator is away: whoever was in time before is in time after."""
         in_time = leasing.sweep(self.task, self.now, TERMS)
-        self.now += gap
-        self.task = leasing.amnesty(self.task, gap)
+        since, self.now = self.now, self.now + gap
+        self.task = leasing.amnesty(self.task, since, self.now)
         # the sums round in the last bits
         assert leasing.sweep(self.task, self.now - 1e-3, TERMS).state in (self.task.state, in_time.state)
 
@@ -191,3 +191,10 @@ def test_what_was_built_on_sand_is_made_again():
     task = leasing.judge(task, "s", "accepted", "", TERMS)
     assert leasing.reopen(task).state == "open"
     assert leasing.reopen(leased()) == leased()
+
+
+def test_an_absence_counts_from_when_the_holder_was_heard():
+    """Heard at 70 by a coordinator that gave no sign of life from 0 to 100: only 30 seconds are forgiven."""
+    assert leasing.unheard(70.0, 0.0, 100.0) == 30
+    assert leasing.unheard(-5.0, 0.0, 100.0) == 100
+    assert leasing.unheard(120.0, 0.0, 100.0) == 0

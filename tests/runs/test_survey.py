@@ -1,8 +1,8 @@
 from atoll.runs.records import Contents
 from atoll.runs.survey import survey
-from tests.contracts.conftest import play
+from tests.contracts.conftest import play, playground
 
-__all__ = ["play"]
+__all__ = ["play", "playground"]
 
 
 def names(nodes):

@@ -147,7 +147,8 @@ def losses(stage):
 @pytest.mark.parametrize("path", ["linear", "cosine", "linear-beta", "scaled-linear"])
 @pytest.mark.parametrize("prediction", ["velocity", "noise", "data", "v"])
 def test_every_objective_trains_and_is_written_down(prepared, path, prediction):
-    run = prepared(f"expert.path={path}", f"expert.prediction={prediction}", "expert.steps=2")
+    plain = ("expert.steps=2", "expert.weighting=uniform")
+    run = prepared(f"expert.path={path}", f"expert.prediction={prediction}", *plain)
     stage = jobs.expert(run, 0)
     _, blueprint = checkpoint.load(stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG)
     assert blueprint.objective == checkpoint.Objective(path=path, prediction=prediction)

@@ -42,10 +42,11 @@ def pulse(here: Coordinator, every: float = EVERY) -> float:
         if gap <= every * ABSENT:
             return 0.0
         for task in session.scalars(select(TaskRow).where(TaskRow.state.in_(leasing.HELD))):
-            task.task = leasing.amnesty(task.task, gap)
+            task.task = leasing.amnesty(task.task, last, now)
         for lease in session.scalars(select(LeaseRow).where(LeaseRow.state == "active")):
-            lease.deadline += gap
-            lease.heard += gap
+            silent = leasing.unheard(lease.heard, last, now)
+            lease.deadline += silent
+            lease.heard += silent
         session.add(Outage(since=last, until=now))
         happened(session, now, "outage", since=last, until=now)
         here.book.note(session, "outage", {"since": last, "until": now, "reason": "no sign of life"}, now)

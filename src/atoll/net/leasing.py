@@ -142,11 +142,17 @@ def sweep(task: Task, now: float, terms: Terms) -> Task:
     return replace(task, state="suspect") if silence > terms.suspect else task
 
 
-def amnesty(task: Task, gap: float) -> Task:
-    """The coordinator was away for so many seconds: they count against nobody."""
+def amnesty(task: Task, since: float, until: float) -> Task:
+    """The coordinator was away: that time counts against nobody, but for what was before they were heard."""
+    gap = unheard(task.heard, since, until)
     if task.state not in HELD or gap <= 0:
         return task
     return replace(task, heard=task.heard + gap, deadline=task.deadline + gap)
+
+
+def unheard(heard: float, since: float, until: float) -> float:
+    """Seconds of an absence in which a holder could not be heard: none before it was, whoever was away."""
+    return max(0.0, until - max(since, heard))
 
 
 def reopen(task: Task) -> Task:
