@@ -154,11 +154,8 @@ def _accepting(case: Case, canary: Canary) -> bool:
     """Before a segment is paid: the audit that was drawn, if one was."""
     if case.audit["due"]:
         outcome = settled(case)
-        if outcome.state == "pending":
-            ask(case, canary)
-            return False
         if outcome.state != "accepted":
-            return _refuse(case, outcome)
+            return _unsettled(case, outcome, canary)
         if not case.audit.get("passed"):
             _pay_auditors(case, outcome)
             record_row(case.session, case.submission.account, case.result.numerics).verified += 1
@@ -191,11 +188,8 @@ def _releasing(case: Case, canary: Canary) -> bool:
         case.change(phase="release", repeated=False, since=case.here.clock.date())
         challenge(case)
     outcome = settled(case)
-    if outcome.state == "pending":
-        ask(case, canary)
-        return False
     if outcome.state != "accepted":
-        return _refuse(case, outcome)
+        return _unsettled(case, outcome, canary)
     _pay_auditors(case, outcome)
     if case.audit["owed"] == "whole" and case.audit.get("narrowed") and case.audit.get("again", 0) < AGAIN:
         case.change(narrowed=False, again=case.audit.get("again", 0) + 1)  # a false alarm: all of it again
@@ -220,6 +214,14 @@ def _finish(case: Case) -> None:
     case.note(final=True)
     case.row.task = leasing.finalise(case.row.task)
     deciding.decide(case.here, case.session, case.submission, "final", "")
+
+
+def _unsettled(case: Case, outcome: policy.Outcome, canary: Canary) -> bool:
+    """An audit that has not passed: somebody else is asked, or the work is refused."""
+    if outcome.state == "pending":
+        ask(case, canary)
+        return False
+    return _refuse(case, outcome)
 
 
 def _refuse(case: Case, outcome: policy.Outcome) -> bool:
