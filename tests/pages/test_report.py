@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from atoll.config import SampleConfig
+from atoll.config import SampleConfig, validate
 from atoll.pages import measured, report
 from atoll.plan import strategy_costs
 from atoll.runs import EVALUATION, Run, write_json
@@ -201,3 +201,14 @@ def test_a_run_without_its_samples_has_a_page_too(finished, tmp_path):
     without = report.write_report(run, tmp_path / "s").read_text(encoding="utf-8")
     assert "probability of the own cluster" in with_them
     assert "probability of the own cluster" not in without
+
+
+def test_a_common_start_is_told_and_counted(finished):
+    """Ten steps of eight for each of three experts; a start of four steps of five saw all of the data."""
+    tree = finished.config.model_dump()
+    numbers = {what: value for value, what in report._numbers(finished)}
+    assert numbers["training samples in all"] == "240"
+    start = {"steps": 4, "batch": 5}
+    begun = Run(finished.path, validate({**tree, "start": start}, "a test"))
+    numbers = {what: value for value, what in report._numbers(begun)}
+    assert numbers["training samples in all"] == "260"

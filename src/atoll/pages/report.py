@@ -7,7 +7,7 @@ from typing import Any
 import jinja2
 
 from atoll import doctor
-from atoll.config import RunConfig
+from atoll.config import RunConfig, TrainConfig
 from atoll.data.summary import sentences
 from atoll.evaluate import routing
 from atoll.evaluate.evaluation import networks
@@ -51,6 +51,7 @@ def write_report(run: Run, samples: Path) -> Path:
         marked=any(max(row) < 1 for row in record["shares"]),
         columns=columns_of(record),
         has_router=run.router.done,
+        has_start=run.config.start is not None,
         numbers=_numbers(run),
         experts=[
             _expert(run, index) | {"share": shares[index], "made": made[index]} for index in range(clusters)
@@ -240,9 +241,13 @@ def expected_shares(contents: PartitionContents, record: Mapping[str, Any]) -> t
 
 def _numbers(run: Run) -> list[tuple[str, str]]:
     """What happened, in a few figures."""
-    config, clusters = run.config, run.config.partition.clusters
-    trained = sum(config.expert_for(k).steps * config.expert_for(k).batch for k in range(clusters))
+    clusters = run.config.partition.clusters
+    trainings: list[TrainConfig] = [run.expert_settings(index) for index in range(clusters)]
     seconds = sum(_seconds(lines) for lines in _metrics(run))
+    if run.config.start is not None:
+        trainings.append(run.config.start)
+        seconds += _seconds(read_lines(run.start.path / "metrics.jsonl"))
+    trained = sum(training.steps * training.batch for training in trainings)
     return [
         (f"{sum(run.partition.contents.sizes):,}", "real samples"),
         (str(clusters), "experts" if clusters > 1 else "model"),
