@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 OTHER_UNITS := 'import torch; from atoll import devices; print(int(not devices.has_bfloat16_units(torch.device("cpu"))))'
 
-ONE_ARITHMETIC := hardware moving on_a_gpu optimiser ranks scaling sharding state stopping survival teaching \
+ONE_ARITHMETIC := hardware moving on_a_gpu optimiser ranks scaling segment sharding state stopping survival teaching \
 	tracking window
 
 unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes of the tests would compile everything anew

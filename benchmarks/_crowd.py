@@ -7,6 +7,7 @@ uploads and checks are the real ones; only a state's bytes are made up, the same
 import hashlib
 import json
 import secrets
+import signal
 import struct
 import sys
 import time
@@ -18,6 +19,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import insert
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from atoll.net import keys, ledger, log
 from atoll.net.api import create_app
@@ -54,6 +56,8 @@ from atoll.storage.clock import CLOCK, Clock
 from atoll.storage.store import open_store
 
 RUN = "c" * 64
+TIMES = "times.json"
+"""In the folder of a coordinator that has ended: how long its answers took."""
 MODELS = (log, ledger)
 """Whose tables must be known."""
 
@@ -230,6 +234,8 @@ class Volunteer:
     client: Client
     size: int
     offer: LeaseOffer | None = None
+    every: float = 0.0
+    """Seconds between two heartbeats, as the coordinator said last."""
 
     def join(self) -> None:
         """With an account of its own."""
@@ -241,7 +247,7 @@ class Volunteer:
         """Ask for work."""
         answer = self.client.lease(capabilities, secrets.token_hex(12))
         if isinstance(answer, LeaseOffer):
-            self.offer = answer
+            self.offer, self.every = answer, answer.heartbeat_s
         return answer
 
     def beat(self, step: int) -> bool:
@@ -251,7 +257,9 @@ class Volunteer:
         link = max(unit.first, step // unit.every * unit.every)
         head = described(unit.stage, link, self.size)[0].sha256
         message = Heartbeat(fence=self.offer.fence, step=step, head=head)
-        return self.client.heartbeat(self.offer.lease, message).verdict == "keep"
+        answer = self.client.heartbeat(self.offer.lease, message)
+        self.every = answer.heartbeat_s
+        return answer.verdict == "keep"
 
     def hand_on(self, step: int, folder: Path) -> None:
         """A state on the way, from which others can go on."""
@@ -287,10 +295,30 @@ class Volunteer:
         return file
 
 
+class Watched:
+    """An application whose answers are timed where they are made: from its header to the last byte."""
+
+    def __init__(self, app: ASGIApp, path: Path) -> None:
+        self._app, self._path = app, path
+        self._times: list[tuple[float, float]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        since = time.perf_counter()
+        await self._app(scope, receive, send)
+        if scope["type"] == "http":
+            self._times.append((since, time.perf_counter() - since))
+
+    def write(self) -> None:
+        """When each began, by a clock that all processes share, and how many seconds it took."""
+        self._path.write_text(json.dumps(self._times))
+
+
 def main(arguments: Sequence[str]) -> None:
     """Serve until the end."""
     folder, url, trainings = Path(arguments[0]), arguments[1], int(arguments[2])
-    here = coordinator(folder, url, Chains(trainings, 10**6, 100, 10))
+    terms = Terms(beats=float(arguments[3])) if len(arguments) > 3 else Terms()
+    here = coordinator(folder, url, Chains(trainings, 10**6, 100, 10), terms=terms)
     keeper = Keeper(here)
     keeper.start()
 
@@ -298,8 +326,13 @@ def main(arguments: Sequence[str]) -> None:
         sys.stdout.write(json.dumps({"address": address}) + "\n")
         sys.stdout.flush()
 
-    Server(create_app(here, None, *ROUTERS), "127.0.0.1", 0, ready).run()
+    signal.signal(
+        signal.SIGTERM, signal.SIG_IGN
+    )  # which uvicorn sends again when it has ended: times come after
+    app = Watched(create_app(here, None, *ROUTERS), folder / TIMES)
+    Server(app, "127.0.0.1", 0, ready).run()
     keeper.stop()
+    app.write()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from tests.net import adversaries as kit
 
 from atoll.net.verification import bands, policy
 from atoll.net.verification.comparison import Comparison
+from benchmarks import _liars
 from benchmarks._shown import show
 
 RUNS = 200
@@ -65,7 +66,7 @@ def measured_pair(pair: tuple[kit.Numerics, kit.Numerics], seeds: int) -> tuple[
     """The band of two classes, and how many honest intervals of other trainings fall out of it."""
     count = seeds if not pair[1].compiled else max(CALIBRATION + 2, seeds // 4)
     small = [kit.World(seed=100 + seed) for seed in range(count)]
-    wide = [kit.World(seed=200 + seed, width=96, batch=64) for seed in range(max(2, count // 8))]
+    wide = [kit.World(seed=1000 + seed, width=96, batch=64) for seed in range(min(4, max(2, count // 8)))]
     groups = [*honest(small, pair), *honest(wide, pair)]
     chosen = [*groups[: CALIBRATION - 1], groups[-1]]
     rest = [one for group in groups[CALIBRATION - 1 : -1] for one in group]
@@ -84,6 +85,64 @@ def measured_pair(pair: tuple[kit.Numerics, kit.Numerics], seeds: int) -> tuple[
         "false_alarms": proportion(judgements.count("differs"), len(judgements)),
         "inconclusive": proportion(judgements.count("inconclusive"), len(judgements)),
     }
+
+
+def alarms(seeds: int, compiled: bool) -> dict[str, Any]:
+    """How often honest work of every pair of classes is taken for a cheat, and what that bounds."""
+    torch.set_num_threads(1)
+    since = time.perf_counter()
+    _, numerics = measured_bands(seeds, compiled)
+    total = sum(one["intervals"] for one in numerics.values())
+    found = sum(round(one["false_alarms"]["value"] * one["intervals"]) for one in numerics.values())
+    return {
+        "benchmark": "adversaries",
+        "ratios": {},
+        "detail": {
+            "numerics": numerics,
+            "intervals": total,
+            "false_alarms": found,
+            "at_most": exact(found, total),
+            "seconds": time.perf_counter() - since,
+        },
+    }
+
+
+def careers_in_runs(runs: int, release: float) -> dict[str, Any]:
+    """Liars in as many runs of a real coordinator: whose models are poisoned, and what lying brought."""
+    rules, since = policy.AuditPolicy(release=release), time.perf_counter()
+    table = {}
+    for name, scheme in _liars.SCHEMES.items():
+        rows = [_liars.career(scheme, rules, seed) for seed in range(runs)]
+        table[name] = {
+            "poisoned_models": sum(one["poisoned"] for one in rows),
+            "of": runs,
+            "handed_in": statistics.fmean(one["handed_in"] for one in rows),
+            "refused": statistics.fmean(one["refused"] for one in rows),
+            "banned": statistics.fmean(one["banned"] for one in rows),
+            "proofs": sum(one["hard"] for one in rows),
+            "profit": mean([one["profit"] for one in rows]),
+        }
+    detail = {"release": release, "schemes": table, "seconds": time.perf_counter() - since}
+    return {"benchmark": "adversaries", "ratios": {}, "detail": detail}
+
+
+def exact(count: int, total: int, sure: float = 0.95) -> float:
+    """The largest share that is not ruled out with this certainty, one-sided (Clopper and Pearson)."""
+    low, high = count / total, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        terms = (
+            math.exp(
+                math.lgamma(total + 1)
+                - math.lgamma(k + 1)
+                - math.lgamma(total - k + 1)
+                + k * math.log(middle)
+                + (total - k) * math.log1p(-middle)
+            )
+            for k in range(count + 1)
+        )
+        low, high = (middle, high) if sum(terms) > 1 - sure else (low, middle)
+    return high
 
 
 def measured_bands(seeds: int, compiled: bool) -> tuple[bands.Bands, dict[str, Any]]:
@@ -232,8 +291,19 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--seeds", type=int, default=24, help="trainings on which bands are measured")
     parser.add_argument("--no-compile", action="store_true", help="leave compiled classes out")
+    parser.add_argument(
+        "--only",
+        choices=("alarms", "coordinator"),
+        help="honest work of several classes and no cheat; or liars in runs of a real coordinator",
+    )
+    parser.add_argument("--runs", type=int, default=RUNS, help="runs for each kind of liar")
+    parser.add_argument("--release", type=float, default=1.0, help="share replayed as a whole before the end")
     arguments = parser.parse_args()
-    show(measured(arguments.seeds, not arguments.no_compile), arguments.json)
+    if arguments.only == "coordinator":
+        show(careers_in_runs(arguments.runs, arguments.release), arguments.json)
+        return
+    made = alarms if arguments.only == "alarms" else measured
+    show(made(arguments.seeds, not arguments.no_compile), arguments.json)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import math
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,12 +23,14 @@ from typing import Any, NamedTuple
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sqlalchemy import select
 
-from atoll.net import callers, choosing, keeping
+from atoll.net import callers, choosing, keeping, leasing
 from atoll.net.api import create_app
 from atoll.net.client import Client, Refused
 from atoll.net.leasing import Terms
 from atoll.net.protocol import Capabilities, Held, LeaseOffer, Reconcile
+from atoll.net.tables import TaskRow
 from atoll.storage.clock import Clock
 from benchmarks._crowd import Chains, Volunteer, coordinator, described
 from benchmarks._shown import show
@@ -131,6 +133,9 @@ class Machine:
     session: int = 0
     """Changes whenever it is switched on or off: what was to happen in an earlier one does not."""
     on: bool = False
+    since: float = 0.0
+    """When it came, if it was not away for less than an hour; as `went`, in seconds."""
+    went: float = -math.inf
     leaves: bool = False
     """Whether it will not come back."""
     began: float = 0.0
@@ -162,6 +167,9 @@ class World:
     """Devices that are on and have no work."""
     leases: int = 0
     resumed: int = 0
+    kept: int = 0
+    _looked: tuple[int, int] = (-1, -1)
+    _free: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
         crowd = self.crowd
@@ -226,18 +234,26 @@ class World:
 
     def keep(self) -> None:
         """What the coordinator does by itself."""
+        self.kept += 1
         keeping.pulse(self.here, BEAT)
         keeping.sweep(self.here)
         with self.here.database.writing(durable=False) as session:
-            for device in self.waiting:
-                callers.heard(session, device, self.clock.date())
+            callers.heard(session, sorted(self.waiting), self.clock.date())
         self.waiting.clear()
         self.later(BEAT / 2, self.keep)
 
-    def is_any_free(self) -> bool:
-        """Whether the coordinator has something that somebody could begin."""
-        with self.here.database.reading() as session:
-            return choosing.is_any_free(session)
+    def is_any_for(self, machine: Machine) -> bool:
+        """Whether the coordinator has something that a machine which came when it did could begin."""
+        moment = (self.wire.count, self.kept)
+        if moment != self._looked:  # nothing else changes what is free
+            free = select(TaskRow.disk, TaskRow.created, TaskRow.heard).where(TaskRow.state.in_(leasing.FREE))
+            with self.here.database.reading() as session:
+                self._looked, self._free = moment, session.execute(free).all()
+        here, now = self.clock.time - machine.since, self.clock.date()
+        return any(
+            not disk or here >= choosing.stay(self.sending, now - max(created, heard))
+            for disk, created, heard in self._free
+        )
 
     def hours(self, middle: float) -> float:
         """Of a session or an absence, in seconds."""
@@ -248,6 +264,8 @@ class World:
     def come(self, machine: Machine) -> None:
         """Switched on."""
         machine.on, machine.session = True, machine.session + 1
+        if self.clock.time - machine.went > callers.AWAY:
+            machine.since = self.clock.time
         if not machine.one.client.account:
             machine.one.join()
         self.of(machine, self.hours(self.crowd.session), self.go)
@@ -272,12 +290,13 @@ class World:
         """Switched off, without a word."""
         self.stop(machine)
         machine.on, machine.session = False, machine.session + 1
+        machine.went = self.clock.time
         if not machine.leaves:
             self.later(self.hours(self.crowd.absence), lambda: self.come(machine))
 
     def ask(self, machine: Machine) -> None:
-        """For work; where there is none for anybody it is not worth a request to hear so."""
-        if not self.is_any_free():
+        """For work; where there is none for it, it is not worth a request to hear so."""
+        if not self.is_any_for(machine):
             self.waiting.add(machine.one.client.device)
             self.of(machine, PATIENCE * self.source.uniform(0.8, 1.2), self.ask)
             return

@@ -16,7 +16,7 @@ from atoll import config, threads
 from atoll.config import RunConfig
 from atoll.launch import warm
 from atoll.runs import Run, write_json
-from tests import commands, hasty, s3
+from tests import commands, forge, hasty, holding, s3
 from tests.clocks import ManualClock
 
 MEMORY = Path("/dev/shm")
@@ -80,6 +80,7 @@ def _nobody_waits_long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
     paths = [str(folder), str(commands.ROOT), os.environ.get("PYTHONPATH", "")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+        patch.setenv(holding.FOLDER, str(tmp_path_factory.mktemp("held")))
         for name in hasty.WAITS:
             if name.startswith("atoll.launch"):  # stores have clocks of the tests' own here
                 hasty.hasten(importlib.import_module(name))
@@ -93,6 +94,14 @@ def _jobs_are_forked(_nobody_waits_long: str) -> Iterator[None]:
         patch.setattr(warm, "INHERITED", commands.Shared() if warm.FORKS else None)
         yield
     commands.close()
+
+
+@pytest.fixture(scope="session")
+def _forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Jobs of Slurm and Ray are forked as well: see `tests.forge`."""
+    with forge.opened(tmp_path_factory.mktemp("forge")) as address, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(hasty.FORGE, address)
+        yield address
 
 
 @pytest.fixture
@@ -230,12 +239,13 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def cluster(
-    _s3: s3.Proxy, tmp_path_factory: pytest.TempPathFactory, _nobody_waits_long: str
+    _s3: s3.Proxy, tmp_path_factory: pytest.TempPathFactory, _nobody_waits_long: str, _forge: str
 ) -> Iterator[Any]:
     """Three machines of Ray with access to the bucket, for all tests of a process."""
     with pytest.MonkeyPatch.context() as patch:
         variables = {**s3.environment(_s3.port), "ATOLL_SCRATCH": str(tmp_path_factory.mktemp("scratch"))}
         variables |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": _nobody_waits_long}
+        variables["RAY_prestart_worker_first_driver"] = "0"  # workers that nobody needs
         variables["RAY_worker_niceness"] = "0"  # else a busy machine leaves its jobs next to nothing
         for name, value in variables.items():
             patch.setenv(name, value)

@@ -6,6 +6,7 @@ long enough to say so. So nothing depends on how busy the machine is.
 
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -21,6 +22,8 @@ WAITS = {
     "atoll.launch.on_slurm": {"OnSlurm.seconds": 0.1},
 }
 """By module: seconds under their names."""
+FORGE = "ATOLL_TESTS_FORGE"
+"""Names the address of who forks jobs."""
 CUSTOMIZE = "from tests import hasty\nhasty.install()\n"
 """For `sitecustomize`, which Python imports before anything else."""
 
@@ -59,7 +62,23 @@ def inherit(warm: Any) -> None:
     }
 
 
+def forge(process: Any) -> None:
+    """Jobs of engines are forked as well, if there is somebody who does: see `tests.forge`."""
+    if os.environ.get(FORGE):
+        from tests import forge
+
+        process.command = lambda spec, at_death: forge.command(process, spec, at_death)
+
+
+def hold(loop: ModuleType) -> None:
+    """Trainings wait where tests say: see `tests.holding`."""
+    from tests import holding
+
+    holding.install(loop)
+
+
 def install() -> None:
     """For all that is imported from now on."""
-    LATER.update({**dict.fromkeys(WAITS, hasten), "atoll.launch.warm": inherit})
+    changes = {"atoll.launch.warm": inherit, "atoll.launch.process": forge, "atoll.train.loop": hold}
+    LATER.update({**dict.fromkeys(WAITS, hasten), **changes})
     sys.meta_path.insert(0, Finder())

@@ -10,8 +10,8 @@ from atoll.storage.mirror import Mirror
 from atoll.storage.pointer import newest
 from tests import commands
 
-LONG = ["expert.steps=1000", "expert.log_every=1", "expert.save_every=10"]
-"""Experts that can be caught while they train."""
+LONG = ["expert.steps=40", "expert.log_every=1", "expert.save_every=10"]
+"""Experts that are caught while they train: see `tests.holding`."""
 
 
 class Machines:

@@ -7,7 +7,11 @@ from typing import Any
 from atoll.launch import on_ray
 from tests import s3
 
-MEMORY = {"memory": 2 * 10**9, "object_store_memory": 80 * 10**6}
+MEMORY: dict[str, Any] = {
+    "memory": 2 * 10**9,
+    "object_store_memory": 80 * 10**6,
+    "include_log_monitor": False,
+}
 ISLANDS: list[dict[str, Any]] = [
     {"num_cpus": 2, "num_gpus": 2, "resources": {"island": 9}},
     {"num_cpus": 1, "num_gpus": 1, "resources": {"island": 9}},
@@ -22,7 +26,8 @@ def cluster(scratch):
     from ray.cluster_utils import Cluster
 
     port = s3.free_ports(1)[0]
-    head = {"num_cpus": 2, "include_dashboard": True, "dashboard_port": port, **MEMORY}
+    head = {"num_cpus": 2, "include_dashboard": True, "dashboard_port": port, "no_monitor": True}
+    head |= MEMORY
     made: Any = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
     made.dashboard, made.scratch = f"http://{made.head_node.address_info['webui_url']}", scratch
     made.islands = [patiently(lambda node=node: made.add_node(**node, **MEMORY)) for node in ISLANDS]

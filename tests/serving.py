@@ -10,7 +10,14 @@ import torch
 from atoll.config import NetworkConfig, RunConfig
 from atoll.models import checkpoint
 from atoll.runs import Run, Stage, write_json
-from atoll.runs.records import Contents, ExpertContents, PartitionContents, RouterContents, TextFormat
+from atoll.runs.records import (
+    Contents,
+    ExpertContents,
+    PartitionContents,
+    RouterContents,
+    StartContents,
+    TextFormat,
+)
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "green", "apple", "cat"]
 NETWORK = NetworkConfig(width=16, depth=1, heads=2, patch=(4, 4))
@@ -135,7 +142,7 @@ def finish(stage: Stage, contents: Contents, files: tuple[str, ...] = ()) -> Non
 def network(stage: Stage, kind: str, role: str, seed: int, shape: tuple[int, ...] = (3, 8, 8)) -> None:
     blueprint = checkpoint.Blueprint.model_validate(
         {
-            "role": role,
+            "role": "router" if role == "router" else "expert",
             "network": NETWORK.model_copy(update={"text": "pooled", "patch": (4,) * (len(shape) - 1)}),
             "shape": shape,
             "condition": kind,
@@ -152,7 +159,7 @@ def network(stage: Stage, kind: str, role: str, seed: int, shape: tuple[int, ...
     stage.path.mkdir(parents=True, exist_ok=True)
     checkpoint.write_tensors(stage.path / checkpoint.WEIGHTS, tensors)
     write_json(stage.path / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
-    kinds = {"expert": ExpertContents, "router": RouterContents}
+    kinds = {"expert": ExpertContents, "router": RouterContents, "start": StartContents}
     finish(stage, kinds[role](steps=1, rows=20), (checkpoint.WEIGHTS, checkpoint.CONFIG))
 
 

@@ -1,6 +1,8 @@
 """The rules of the house, read off the source."""
 
 import ast
+import functools
+import json
 import re
 import subprocess
 import sys
@@ -90,10 +92,17 @@ def room(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """A module's tree, which nobody changes."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def imports(path: Path) -> set[str]:
     """The rooms that a module imports, anywhere in it."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -152,7 +161,7 @@ def test_training_cannot_see_who_launches_it():
 def test_launching_reaches_for_data_only_where_a_job_runs():
     """What places jobs must start quickly, and know nothing of how samples are made."""
     for path in (SOURCE / "launch").glob("*.py"):
-        top = ast.Module(ast.parse(path.read_text(encoding="utf-8")).body, [])
+        top = ast.Module(parsed(path).body, [])
         named = {
             getattr(node, "module", "") or ""
             for node in top.body
@@ -161,34 +170,43 @@ def test_launching_reaches_for_data_only_where_a_job_runs():
         assert not [name for name in named if name.startswith(("atoll.data", "atoll.train"))], path
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "atoll",
-        "atoll.cli",
-        "atoll.config",
-        "atoll.devices",
-        "atoll.threads",
-        "atoll.plan",
-        "atoll.models.costs",
-        "atoll.launch.machine",
-        "atoll.runs",
-        "atoll.launch.local",
-        "atoll.launch.driver",
-        "atoll.net.protocol",
-        "atoll.net.database",
-        "atoll.net.units",
-        "atoll.net.work",
-        "atoll.net.artifacts",
-        "atoll.net.host",
-        "atoll.net.signing",
-    ],
-)
-def test_loads_without_torch(module):
-    heavy = "{'torch', 'faiss', 'matplotlib', 'pyarrow', 'numpy', 'transformers', 'diffusers'}"
-    code = f"import sys, {module}; print(sorted({heavy} & set(sys.modules)))"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "[]"
+LIGHT = [
+    "atoll",
+    "atoll.cli",
+    "atoll.config",
+    "atoll.devices",
+    "atoll.threads",
+    "atoll.plan",
+    "atoll.models.costs",
+    "atoll.launch.machine",
+    "atoll.runs",
+    "atoll.launch.local",
+    "atoll.launch.driver",
+    "atoll.net.protocol",
+    "atoll.net.database",
+    "atoll.net.units",
+    "atoll.net.work",
+    "atoll.net.artifacts",
+    "atoll.net.host",
+    "atoll.net.signing",
+]
+LOADED = """
+import importlib, json, sys
+
+heavy = {"torch", "faiss", "matplotlib", "pyarrow", "numpy", "transformers", "diffusers"}
+loaded = {}
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+    loaded[module] = sorted(heavy & set(sys.modules))
+print(json.dumps(loaded))
+"""
+
+
+def test_these_load_without_torch():
+    """One after the other in one interpreter: what none of them has loaded, nobody has."""
+    command = [sys.executable, "-c", LOADED, *LIGHT]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(answer.stdout) == {module: [] for module in LIGHT}
 
 
 def named_stages(tree: ast.AST) -> list[str]:
@@ -209,10 +227,7 @@ def named_stages(tree: ast.AST) -> list[str]:
 @pytest.mark.parametrize("name", ["launch", "storage", "study", "plan", "cli", "evaluate", "publish"])
 def test_nobody_but_the_graph_knows_a_stage_by_name(name):
     """Who drives, stores, plans or studies a run asks the graph: a new stage needs no line there."""
-    known = {
-        path: named_stages(ast.parse(path.read_text(encoding="utf-8")))
-        for path in (SOURCE / name).rglob("*.py")
-    }
+    known = {path: named_stages(parsed(path)) for path in (SOURCE / name).rglob("*.py")}
     assert {path.name: names for path, names in known.items() if names} == {}
     bad = "graph.node(run, 'router'); run.stage('samples'); costs['expert 0']; node(run, f'expert {k}')"
     assert len(named_stages(ast.parse(bad))) >= 4
@@ -225,7 +240,7 @@ def test_no_module_is_an_attic():
 
 def test_every_module_says_its_one_idea():
     for path in modules():
-        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        said = ast.get_docstring(parsed(path))
         assert said, path
         assert said.splitlines()[0].endswith((".", "?")), path
 
@@ -269,7 +284,7 @@ def test_variables_are_nouns():
     offenders = [
         f"{path.relative_to(SOURCE)}:{line} {name}"
         for path in modules()
-        for line, name in given_names(ast.parse(path.read_text(encoding="utf-8")))
+        for line, name in given_names(parsed(path))
         if name in vague
     ]
     assert offenders == []
@@ -319,7 +334,7 @@ def test_defaults_of_the_mathematics_cite_their_equation():
     cites = re.compile(r"eq\.|§|alg\.|\(Euler\)|arXiv|Table|prop\.", re.IGNORECASE)
     silent = []
     for path in (SOURCE / "flow").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if (
                 isinstance(node, ast.FunctionDef)
                 and not node.name.startswith("_")

@@ -11,6 +11,7 @@ import torch
 from atoll.models.checkpoint import read_tensors
 from atoll.runs import read_json, read_lines
 from tests import commands
+from tests.holding import held
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +55,7 @@ def test_from_pictures_to_pictures_and_again(tiny, tmp_path):
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_killed_and_resumed_is_uninterrupted_bit_for_bit(prepared, tiny, tmp_path, how):
-    steps = ["--set", "expert.steps=400", "--set", "expert.log_every=1", "--set", "expert.save_every=7"]
+    steps = ["--set", "expert.steps=40", "--set", "expert.log_every=1", "--set", "expert.save_every=7"]
     whole = prepared(name="whole")
     broken = prepared(name="broken")
     runs = whole.path.parent
@@ -62,20 +63,20 @@ def test_killed_and_resumed_is_uninterrupted_bit_for_bit(prepared, tiny, tmp_pat
     def job(name):
         return start("expert", "1", tiny, "--set", f"name='{name}'", *steps, runs=runs)
 
-    reference = job("whole")
-    victim = job("broken")
-    wait_for_step(victim, broken.expert(1).path, 60)
-    victim.send_signal(how)
-    _, err = victim.communicate(timeout=600)
+    with held("expert-01", 30):
+        victim = job("broken")
+        wait_for_step(victim, broken.expert(1).path, 30)
+        victim.send_signal(how)
+        _, err = victim.communicate(timeout=600)
     assert victim.returncode == (75 if how == signal.SIGTERM else -9), err
     assert not broken.expert(1).done
-    resumed = job("broken")
+    reference, resumed = job("whole"), job("broken")
     assert resumed.wait(timeout=600) == 0, resumed.communicate()
     assert reference.wait(timeout=600) == 0
     resumed.communicate()
     reference.communicate()
     (left_step, left), (right_step, right) = state(whole.expert(1).path), state(broken.expert(1).path)
-    assert left_step == right_step == 400
+    assert left_step == right_step == 40
     assert [key for key in left if not torch.equal(left[key], right[key])] == []
     assert whole.expert(1).record.files == broken.expert(1).record.files
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from atoll.launch import warm
 from tests import commands
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +31,10 @@ def write():
 
 
 atexit.register(write)
-sys.setprofile(note)
+if FORKS:  # whom all are forked from only loads libraries
+    os.register_at_fork(after_in_child=lambda: sys.setprofile(note))
+else:
+    sys.setprofile(note)
 """
 """Python imports `sitecustomize` before anything else, in every process that a run starts."""
 
@@ -49,7 +53,7 @@ def reached(tmp_path_factory):
     from tests.conftest import TINY
 
     place = tmp_path_factory.mktemp("thread")
-    (place / "sitecustomize.py").write_text(TRACER)
+    (place / "sitecustomize.py").write_text(f"FORKS = {warm.FORKS}\n{TRACER}")
     (place / "reached").mkdir()
     (place / "tiny.toml").write_text(
         TINY.replace("steps = 10", "steps = 1").replace("steps = 6", "steps = 1")

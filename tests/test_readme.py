@@ -160,7 +160,7 @@ def test_every_command_of_the_readme_runs(tmp_path):
     """As written, in a folder of its own; only the size of the run is turned down, by one more --set."""
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     steps = ["start.steps=3", "expert.steps=3", "router.steps=3", "sample.steps=2"]
-    small = [*steps, "expert.width=16", "router.width=16"]
+    small = [*steps, "expert.width=16", "router.width=16", "data.source=fashion-5k"]
     found = commands(README, "atoll")
     assert [line[1] for line in found] == ["doctor", "show", "run", "sample", "serve"]
     for line in found[:-1]:

@@ -3,7 +3,7 @@
 import pytest
 
 from atoll.net.verification.policy import AuditPolicy
-from benchmarks import adversaries
+from benchmarks import _liars, adversaries
 from tests.net.adversaries import HONEST, INTERVALS, Checks
 
 
@@ -35,3 +35,15 @@ def test_a_row_tells_newcomers_from_the_trusted():
 def test_honest_careers_are_never_found_out():
     runs = adversaries.careers([HONEST], AuditPolicy())
     assert {one.caught for one in runs} == {None}
+
+
+def test_the_largest_share_that_is_not_ruled_out():
+    """Without an alarm it is 1 - 0.05^(1/n): the rule of three; with one, by the binomial's own sum."""
+    assert adversaries.exact(0, 3000) == pytest.approx(1 - 0.05 ** (1 / 3000), rel=1e-9)
+    share = adversaries.exact(1, 50)
+    assert (1 - share) ** 50 + 50 * share * (1 - share) ** 49 == pytest.approx(0.05)
+
+
+def test_a_liar_in_a_real_coordinator_brings_nothing_into_the_model():
+    row = _liars.career(_liars.SCHEMES["one interval of eight"], AuditPolicy(release=1.0), seed=1)
+    assert not row["poisoned"] and row["profit"] < 0

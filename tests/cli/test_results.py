@@ -42,10 +42,18 @@ def test_options_and_settings_reach_the_sampler(sampled, tmp_path):
     assert (opened, out) == ("opened a", tmp_path)
     assert settings.pop("progress") is None, "a program wants no bar"
     assert settings == {
-        **{"num": 3, "strategy": "top-2", "steps": None, "guidance": None, "seed": None},
-        **{"label": ["a", "b"], "prompt": None, "resident": 1, "own": True, "allow": None, "protect": None},
+        **{"num": 3, "strategy": "top-2"},
+        **{"label": ["a", "b"], "prompt": None, "resident": 1, "own": True},
     }
     assert json.loads(text) == {"samples": str(tmp_path / "samples.npy")}
+
+
+def test_what_is_set_is_not_undone_by_options_that_nobody_gave(sampled, tmp_path):
+    said = ("--set", "guidance=1.5", "--set", "steps=7")
+    atoll_says("sample", "runs/a", *said, "--steps", "9", "--out", tmp_path, "--json")
+    settings = sampled[0][2]
+    assert (settings["guidance"], settings["steps"]) == (1.5, 9)
+    assert "seed" not in settings and "protect" not in settings
 
 
 def test_without_a_folder_the_default_is_not_the_persons_own(sampled, tmp_path, monkeypatch):

@@ -3,12 +3,13 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
 import atoll
 from atoll.components import adding, calibrating
-from atoll.errors import ConfigError
+from atoll.errors import ConfigError, DataError
 from atoll.runs.components import MEMBERS, read_members
 from atoll.sampling import opening
 from tests.components.conftest import own_pictures
@@ -140,6 +141,39 @@ def test_an_exported_run_takes_its_parts_along_and_says_whose_they_are(finished,
     text = (tmp_path / "out" / "README.md").read_text()
     assert "| 3 | squares | alice | cc-by | squares |" in text
     assert not (tmp_path / "out" / "ensemble" / "experts" / "01").exists()
+
+
+def test_a_part_that_was_added_is_valued_like_the_others(finished, component, tmp_path):
+    """At home on samples of its own that somebody brings; one that was dropped is gone from everything."""
+    from atoll.evaluate import credit, settlement, values
+    from atoll.pages import credit as page
+
+    adding.add(finished, component.path)
+    adding.drop(finished, 1)
+    run = finished.changed(["credit.num=96", "credit.bins=4"])
+    alone = credit.value(run)
+    assert [part["number"] for part in alone["parts"]] == [0, 2, 3]
+    added = alone["parts"][2]
+    assert (added["part"], added["samples"], added["at_home"]) == ("squares (3)", 96, 0)
+    assert added["audited"]["value"] == 0.0
+    assert "squares (3) is at home on none of these samples" in values.table(alone)
+    np.savez(tmp_path / "unseen.npz", images=own_pictures(seed=5))
+    record = credit.value(run, brought={3: str(tmp_path / "unseen.npz")})
+    parts = {part["number"]: part for part in record["parts"]}
+    assert parts[3]["at_home"] > 0 and parts[3]["audited"]["value"] != 0.0
+    assert sum(part["value"]["value"] for part in parts.values()) == pytest.approx(
+        record["loss"]["gain"]["value"], rel=1e-6
+    )
+    assert sum(part["routed"]["value"] for part in parts.values()) == pytest.approx(1.0)
+    assert {row["group"] for row in record["clusters"]} == {"0", "1", "2", "3"}
+    assert "squares (3)" in page.write_credit(run, record).read_text(encoding="utf-8")
+    price = settlement.royalties(run, [[0.25, 0.0, 0.25, 0.5]])
+    assert price is not None and len(price) == 4 and price[1] == 0.0
+    with pytest.raises(ConfigError, match="no part 1 was added"):
+        credit.value(run, brought={1: str(tmp_path / "unseen.npz")})
+    np.savez(tmp_path / "small.npz", images=own_pictures()[:, :8, :8])
+    with pytest.raises(DataError, match="holds no samples"):
+        credit.value(run, brought={3: str(tmp_path / "small.npz")})
 
 
 def test_a_sample_is_traced_to_a_part_that_was_added(finished, component):

@@ -32,6 +32,14 @@ def test_a_start_is_trained_as_experts_are_but_for_as_long_as_it_says():
     assert (settings.width, settings.override, settings.batch_of) == (64, (), "expert")
 
 
+def test_the_rate_of_a_start_falls_only_if_it_says_so():
+    falling = run(expert={"decay": "cosine", "warmup": 7}, start={})
+    assert (falling.start_settings().decay, falling.start_settings().warmup) == ("none", 7)
+    assert falling.expert.decay == "cosine"
+    asked = run(expert={"decay": "cosine"}, start={"decay": "cosine"})
+    assert asked.start_settings().decay == "cosine"
+
+
 def test_experts_begin_once():
     for expert in ({"init": "a"}, {"override": [{"clusters": [0], "init": "a"}]}):
         with pytest.raises(ValidationError, match="leave out one of them"):

@@ -33,8 +33,8 @@ PLAYS = True
     ]
 )
 def name(request):
-    if request.param == "ray":
-        request.getfixturevalue("ray")
+    if request.param != "local":
+        request.getfixturevalue("ray" if request.param == "ray" else "_forge")
     return request.param
 
 

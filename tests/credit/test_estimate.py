@@ -51,3 +51,35 @@ def test_groups_and_shares():
     worth = estimate.Estimate(torch.tensor([3.0, -1.0, 1.0]), torch.zeros(3))
     assert estimate.shares(worth).tolist() == [0.75, 0.0, 0.25]
     assert estimate.shares(estimate.Estimate(torch.tensor([-1.0]), torch.zeros(1))).tolist() == [0.0]
+
+
+def test_controls_leave_the_mean_and_take_the_scatter():
+    """A value that is a control plus little: the adjusted mean is that of the rest, and its error too."""
+    from atoll.credit.estimate import adjusted
+
+    source = torch.Generator().manual_seed(0)
+    means, errors = [], []
+    for _ in range(200):
+        stratum = torch.arange(4).repeat_interleave(10)
+        control = torch.randn(40, 2, generator=source).double()
+        rest = 0.1 * torch.randn(40, generator=source).double() + stratum
+        one = adjusted(
+            rest + control @ torch.tensor([2.0, -1.0]).double(), control, stratum, torch.arange(40), 4
+        )
+        means.append(one.mean)
+        errors.append(one.error)
+    found, claimed = torch.stack(means), torch.stack(errors)
+    assert float(found.mean()) == pytest.approx(1.5, abs=0.01)
+    assert float(found.std()) == pytest.approx(float(claimed.square().mean().sqrt()), rel=0.2)
+    assert float(claimed.mean()) < 0.03, "without controls it would be 0.35"
+
+
+def test_without_controls_it_is_the_stratified_estimate_and_repeated_samples_count_once():
+    from atoll.credit.estimate import adjusted
+
+    rows, stratum = torch.tensor([1.0, 3.0, 10.0, 14.0]).double(), torch.tensor([0, 0, 1, 1])
+    nothing = torch.zeros(4, 1).double()
+    one, plain = adjusted(rows, nothing, stratum, torch.arange(4), 2), estimate.estimate(rows, stratum)
+    assert (float(one.mean), float(one.error)) == pytest.approx((float(plain.mean), float(plain.error)))
+    twice = adjusted(rows, nothing, stratum, torch.tensor([0, 1, 0, 1]), 2)
+    assert float(twice.error) > float(one.error), "both were low, or both high"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from atoll.evaluate import credit, held_out, neighbours
+from atoll.evaluate import credit, held_out, neighbours, values
 from atoll.models import costs
 from atoll.runs import CREDIT, Run, read_stamped
 from atoll.sampling import gallery, sample
@@ -51,6 +51,46 @@ def test_cost_is_counted_by_the_networks_sizes(finished, record):
     assert record["cost"]["of_one_training"] == pytest.approx(record["cost"]["flops"] / trained)
     twice = credit.value(finished.changed([*QUICK, "credit.num=192"]))
     assert twice["cost"]["flops"] == pytest.approx(2 * record["cost"]["flops"])
+
+
+def test_an_audit_asks_each_part_at_home_and_says_what_it_spent(finished):
+    run = finished.changed([*QUICK, "credit.budget=1"])
+    record = credit.audit(run)
+    assert record == json.loads(json.dumps(record))
+    kept = read_stamped((finished.path / CREDIT).with_name("audit.json"))
+    assert {key: kept[key] for key in record} == record
+    assert record["rows"] == sum(part["rows"] for part in record["parts"])
+    assert [part["number"] for part in record["parts"]] == [0, 1, 2]
+    shape = finished.partition.contents.shape
+    row = costs.forward_flops(costs.Network(finished.config.expert, shape))
+    trained = 3 * row * finished.config.expert.steps * finished.config.expert.batch
+    assert record["cost"]["of_one_training"] == pytest.approx(record["cost"]["flops"] / trained)
+    assert record["cost"]["flops"] > record["rows"] * row, "draws without a network are counted too"
+    positive = [part for part in record["parts"] if part["audited"]["value"] > 0]
+    assert sum(part["share"] for part in record["parts"]) == pytest.approx(1.0 if positive else 0.0)
+
+
+def test_an_audit_is_of_the_same_values_as_the_whole_game(finished):
+    """Within the errors of both; and the same question has the same answer."""
+    run = finished.changed(["credit.num=600", "credit.traced=0", "credit.clip=1e9", "credit.budget=1e6"])
+    audited = [part["audited"] for part in credit.audit(run)["parts"]]
+    for one, again in zip(audited, credit.audit(run)["parts"], strict=True):
+        assert one == pytest.approx(again["audited"], rel=1e-9), "the same draws; sums may round differently"
+    for one, part in zip(audited, credit.value(run)["parts"], strict=True):
+        width = (one["high"] - one["low"]) ** 2 + (part["audited"]["high"] - part["audited"]["low"]) ** 2
+        assert abs(one["value"] - part["audited"]["value"]) < 4 / 3.92 * width**0.5
+
+
+def test_the_table_of_an_audit_says_whether_it_is_known_well_enough(finished):
+    record = credit.audit(finished.changed(QUICK))
+    text = values.paid_table(record)
+    assert len(text.splitlines()) == 1 + 3 + 1
+    assert "base: mean and spread of the held-out samples" in text
+    sure = [{**part, "relative_error": 0.01} for part in record["parts"]]
+    assert "all are known as well as was wanted (3 %)" in values.paid_table({**record, "parts": sure})
+    nobody = {**record["parts"][0], "relative_error": None}
+    text = values.paid_table({**record, "parts": [nobody, *sure[1:]]})
+    assert "unknown" in text and "not all are known" in text
 
 
 def test_samples_are_traced_one_by_one(finished):

@@ -120,7 +120,7 @@ def test_a_copy_is_named_and_clones_are_looked_at(tmp_path, played):
     doubled = Game(half, game.along[:, which], game.pairs[:, which][:, :, which], game.base)
     record = values.record(run_of(tmp_path), Played(doubled, played.plan, played.cluster, None))
     assert record["copies"] == [(0, 1)]
-    assert "experts 0 and 1 say the same" in values.table({**record, "base": "start"})
+    assert "parts 0 and 1 say the same" in values.table({**record, "base": "start"})
 
 
 def test_audited_values_are_of_what_is_not_beyond_the_usual(tmp_path, played):

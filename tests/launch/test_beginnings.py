@@ -62,8 +62,7 @@ def test_a_whole_run_on_an_engine(place, finished, request, kind, on):
     run = place("driver", begin)
     for name in ("router",) if kind == "start" else ("router", "init 0", "expert 1", "expert 2"):
         leased.work(graph.node(run, name))  # here, in a moment: one expert shows what travels
-    if on == "ray":
-        request.getfixturevalue("ray")
+    request.getfixturevalue("ray" if on == "ray" else "_forge")
     driver.drive(run, on, quiet())
     began = run.start if kind == "start" else finished.expert(0)
     assert {run.expert(k).record.made_from["init"] for k in range(3)} == {began.digest}

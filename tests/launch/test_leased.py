@@ -13,6 +13,7 @@ from atoll.storage.cache import download_run
 from atoll.storage.mirror import Mirror
 from atoll.train import distil, jobs
 from tests import s3
+from tests.holding import held
 from tests.machines import LONG, TRAINED, Machines, children, events, files_of, steps_uploaded, wait_for
 
 pytestmark = pytest.mark.slow
@@ -85,13 +86,11 @@ def test_a_store_that_fails_in_every_way_changes_nothing(place, _tiny_finished):
 
 def test_a_machine_that_dies_loses_at_most_what_it_had_not_uploaded(place, _tiny_data, prepared):
     place.seed(_tiny_data, *LONG)
-    first = place.start("a", "expert", "1", settings=LONG)
     mirror = Mirror.of(place.run("seed", *LONG))
-    wait_for(lambda: steps_uploaded(mirror, 1) >= 10, first)
-    for pid in (first.pid, *children(first.pid)):  # the whole machine is gone, not only the one process
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    first.communicate()
+    with held("expert-01", 25):
+        first = place.start("a", "expert", "1", settings=LONG)
+        wait_for(lambda: steps_uploaded(mirror, 1) >= 10, first)
+        gone(first)
     uploaded = steps_uploaded(mirror, 1)
     _, err = place.atoll("b", "expert", "1", settings=LONG)
     assert f"going on from step {uploaded}" in err
@@ -115,16 +114,16 @@ def test_a_machine_does_not_go_on_from_what_was_started_over(place, _tiny_data, 
     """Diverged on A, started over on B with another rate and lost there, retried on A: from B's state."""
     place.seed(_tiny_data, *LONG)
     mirror = Mirror.of(place.run("seed", *LONG))
-    first = place.start("a", "expert", "1", settings=[*LONG, "expert.lr=0.5"])
-    wait_for(lambda: steps_uploaded(mirror, 1) >= 60, first)
-    gone(first)
-    second = place.start("b", "expert", "1", "--start-over", settings=LONG)
-    wait_for(lambda: steps_uploaded(mirror, 1) < 60, second)  # it is cleared
-    wait_for(lambda: steps_uploaded(mirror, 1) >= 20, second)
-    gone(second)
-    uploaded = steps_uploaded(mirror, 1)
+    with held("expert-01", 35):
+        first = place.start("a", "expert", "1", settings=[*LONG, "expert.lr=0.5"])
+        wait_for(lambda: steps_uploaded(mirror, 1) == 30, first)
+        gone(first)
+    with held("expert-01", 25):
+        second = place.start("b", "expert", "1", "--start-over", settings=LONG)
+        wait_for(lambda: steps_uploaded(mirror, 1) == 20, second)  # what A had is cleared
+        gone(second)
     _, err = place.atoll("a", "expert", "1", settings=LONG)
-    assert f"going on from step {uploaded}" in err
+    assert "going on from step 20" in err
     here = prepared(*LONG)
     jobs.expert(here, 1)
     assert place.run("a", *LONG).expert(1).record.files == here.expert(1).record.files, "bit for bit"
@@ -133,11 +132,12 @@ def test_a_machine_does_not_go_on_from_what_was_started_over(place, _tiny_data, 
 def test_a_stop_uploads_and_is_taken_up_at_once(place, _tiny_data):
     place.seed(_tiny_data, *LONG)
     settings = [*LONG, "launch.lease=600", "expert.save_every=1000"]
-    first = place.start("a", "expert", "0", settings=settings)
     metrics = place.folder / "a" / "tiny" / "experts" / "00" / "metrics.jsonl"
-    wait_for(lambda: len(read_lines(metrics)) > 3, first)
-    first.send_signal(signal.SIGTERM)
-    _, err = first.communicate(timeout=600)
+    with held("expert-00", 5):
+        first = place.start("a", "expert", "0", settings=settings)
+        wait_for(lambda: len(read_lines(metrics)) > 3, first)
+        first.send_signal(signal.SIGTERM)
+        _, err = first.communicate(timeout=600)
     assert first.returncode == 75, err
     step = steps_uploaded(Mirror.of(place.run("seed", *LONG)), 0)
     assert step > 3

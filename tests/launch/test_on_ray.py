@@ -12,9 +12,11 @@ from atoll.launch import driver, on_ray
 from atoll.plan import plan
 from atoll.runs import graph
 from atoll.runs.known import known
+from atoll.storage import leases
 from atoll.storage.mirror import Mirror
 from atoll.train import jobs
 from tests import commands, s3
+from tests.holding import held
 from tests.machines import LONG, Machines, events, files_of, steps_uploaded, wait_for
 
 pytestmark = pytest.mark.slow
@@ -142,13 +144,16 @@ def test_a_machine_is_lost_while_its_expert_trains(place, cluster, prepared):
     clear(cluster)
     settings = [*LONG, ON_AN_ISLAND, "router.steps=2", "expert.override=[{clusters=[1, 2], steps=10}]"]
     seed(place, prepared(*settings, name="seed"), *settings, trained=["expert 1", "expert 2"])
-    driver = place.start("driver", "run", "--on", "ray", settings=settings)
     mirror = Mirror.of(place.run("watcher", *settings))
-    wait_for(lambda: steps_uploaded(mirror, 0) >= 10 and not mirror.is_done(mirror.run.expert(0)), driver)
-    victim = at_work(cluster, 0)[0]
-    cluster.remove_node(victim, allow_graceful=False)
-    cluster.islands.remove(victim)
-    uploaded = steps_uploaded(mirror, 0)
+    with held("expert-00", 25):
+        driver = place.start("driver", "run", "--on", "ray", settings=settings)
+        wait_for(lambda: steps_uploaded(mirror, 0) >= 10, driver)
+        victim = at_work(cluster, 0)[0]
+        cluster.remove_node(victim, allow_graceful=False)
+        cluster.islands.remove(victim)
+        uploaded = steps_uploaded(mirror, 0)
+        # Ray's workers outlive their machine by a second: let go before, this one would train to the end.
+        wait_for(lambda: len(mirror.store.names(leases.folder_name("experts/00"))) > 1, driver)
     _, err = driver.communicate(timeout=900)
     assert driver.returncode == 0, err
     assert "expert 0: training" in err and "expert 0: done" in err, "told as locally"
@@ -169,11 +174,12 @@ def test_the_driver_is_killed_and_the_run_submitted_again(place, cluster, prepar
     clear(cluster)
     settings = [*LONG, "router.steps=2", "expert.override=[{clusters=[0, 1], steps=10}]"]
     seed(place, prepared(*settings, name="seed"), *settings, trained=["expert 1", "router"])
-    first = place.start("first", "run", "--on", "ray", settings=settings)
     mirror = Mirror.of(place.run("watcher", *settings))
-    wait_for(lambda: mirror.is_done(mirror.run.expert(0)) and steps_uploaded(mirror, 2) >= 10, first)
-    first.kill()
-    first.communicate()
+    with held("expert-02", 25):
+        first = place.start("first", "run", "--on", "ray", settings=settings)
+        wait_for(lambda: mirror.is_done(mirror.run.expert(0)) and steps_uploaded(mirror, 2) >= 10, first)
+        first.kill()
+        first.communicate()
     finished = mirror.store.names("experts/00")
     again = place.start("second", "run", "--on", "ray", settings=settings)
     _, err = again.communicate(timeout=900)

@@ -1,5 +1,6 @@
 """Slurm's part played by submitit's local executor: real processes, real signals, real queueing again."""
 
+import contextlib
 import os
 import signal
 from dataclasses import replace
@@ -11,10 +12,12 @@ from atoll.errors import ConfigError
 from atoll.launch import driver, on_slurm
 from atoll.launch.engine import Place
 from atoll.launch.job import Job, JobSpec, JobStatus
-from atoll.runs import Run, graph, read_json
+from atoll.runs import Run, graph, read_json, read_lines
+from atoll.train import jobs
+from tests.holding import held
 from tests.machines import children
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("_forge")]
 
 LOCAL = 'launch.slurm={cluster="local"}'
 
@@ -51,6 +54,28 @@ def test_preempted_stopped_and_queued_again(play):
 
 def jobs_of(run):
     return driver.jobs_of([node for node in graph.nodes(run) if node.is_job])
+
+
+def test_a_preempted_training_ends_bit_for_bit_as_an_undisturbed_one(prepared):
+    steps = ["expert.steps=20", "expert.log_every=1"]
+    run, whole = prepared(LOCAL, *steps, name="preempted"), prepared(*steps, name="whole")
+    asked: list[str] = []
+    with contextlib.ExitStack() as waiting:
+        waiting.enter_context(held("expert-01", 10))
+
+        def preempt(statuses):
+            taken = len(read_lines(run.expert(1).path / "metrics.jsonl"))
+            if taken >= 10 and not asked:
+                asked.append(read_json(run.path / "slurm" / "jobs.json")["expert 1"]["id"])
+                os.kill(children(int(asked[0]))[0], signal.SIGUSR2)
+            if taken > 10:  # it has heard, and stops after this step
+                waiting.close()
+
+        chosen = driver.jobs_of([graph.node(run, "expert 1")])
+        driver.run_jobs(chosen, on_slurm.OnSlurm(place_of(run)), preempt)
+    log = next((run.path / "slurm").glob(f"{asked[0]}*log.out")).read_text()
+    assert "Requeued job" in log and len(read_lines(run.expert(1).path / "metrics.jsonl")) == 20
+    assert run.expert(1).record.files == jobs.expert(whole, 1).record.files
 
 
 def test_a_failure_is_told_in_the_words_of_the_job(prepared, tiny):

@@ -10,9 +10,16 @@ from atoll.net import units
 from atoll.net.database import Base, Database
 from atoll.net.publishing import pinned
 from atoll.runs import Run
-from tests.net import servers
+from tests.net import servers, sparing
 from tests.net.crowds import coordinator
 from tests.net.doing import PINNED, Network
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _made_once():
+    """What all tests need and none changes."""
+    with sparing.made_once():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from atoll.net import keys, leasing, protocol, signing
@@ -111,7 +112,9 @@ class PretendedPlan:
         return path.startswith(f"{place(unit.stage)}/") or path == unit.stage == "end"
 
 
-def result_of(unit: Unit, *, false: bool = False) -> tuple[Result, dict[str, bytes]]:
+def result_of(
+    unit: Unit, *, false: bool = False, numerics: Numerics | None = None
+) -> tuple[Result, dict[str, bytes]]:
     """What an honest machine makes of a unit, with the bytes of its files."""
     spoilt = b" (false)" if false else b""
     if unit.role == "train":
@@ -126,7 +129,12 @@ def result_of(unit: Unit, *, false: bool = False) -> tuple[Result, dict[str, byt
     removed = tuple(file.path for file in unit.inputs) if unit.role == "train" else ()
     steps = unit.last - unit.first
     result = Result(
-        unit=unit.digest, outputs=outputs, removed=removed, chain=chain, numerics=Numerics(), steps=steps
+        unit=unit.digest,
+        outputs=outputs,
+        removed=removed,
+        chain=chain,
+        numerics=numerics or Numerics(),
+        steps=steps,
     )
     return result, files
 
@@ -187,6 +195,13 @@ def coordinator(database, folder, plan=None, clock=None, **settings) -> Any:
     return here
 
 
+def app_of(here: Coordinator) -> FastAPI:
+    """The application of a coordinator: one for all machines, as it is served."""
+    app: FastAPI = vars(here).setdefault("app", None) or create_app(here)
+    vars(here)["app"] = app
+    return app
+
+
 class Machine:
     """A worker without work: everything that one says, to an application in this process or to a server."""
 
@@ -200,7 +215,7 @@ class Machine:
 
     @classmethod
     def of(cls, here: Coordinator, **more) -> "Machine":
-        client = TestClient(create_app(here), base_url="http://host.example", raise_server_exceptions=False)
+        client = TestClient(app_of(here), base_url="http://host.example", raise_server_exceptions=False)
         machine = cls(client, here.clock, **more)
         assert machine.join().status_code == 200
         return machine

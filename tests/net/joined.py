@@ -73,11 +73,13 @@ class Recorded:
     def __init__(self, config, folder):
         self.network = Network(config, folder, segment=1000)
         self.units: dict[str, Any] = {}
+        self.asked: list[Any] = []
         self.chains = self.network.chains
         self.done: list[str] = []
         accept = self.network.accept
 
         def noting(unit, place, chain=()):
+            self.asked.append(unit)
             self.units[unit.name] = (
                 *work.made_files(unit, Run(place, config)),
                 work.read_chain(place.parent / work.CHAIN),

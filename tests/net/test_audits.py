@@ -1,11 +1,13 @@
 """Audits as a coordinator orders them: who lies loses, who is honest is paid."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from atoll.net import audit, keeping, ledger
+from atoll.net import audit, auditors, keeping, ledger
 from atoll.net.audit import Asked
+from atoll.net.comparing import Tools
 from atoll.net.database import Database
 from atoll.net.protocol import Numerics
 from atoll.net.sources import open_source
@@ -229,3 +231,43 @@ def test_a_late_result_of_what_is_gone_is_not_taken(world):
     assert files_of(world.here) == before
     world.finish([bob, eve])
     assert is_honest(world)
+
+
+def spoiling(module, arguments):
+    """The process that makes a canary, as far as a pretended state can be spoilt."""
+    Path(arguments[2]).write_bytes(state(b"spoilt!!"))
+    return True
+
+
+def test_an_auditor_who_never_looks_is_found_out_by_canaries(sqlite, tmp_path):
+    """One looks like any other audit; whoever finds it good loses what auditing brought, and the run ends."""
+    rules = CALM.model_copy(update={"canaries": 0.9999, "first": 100, "strikes": 1, "patience": 1.0})
+    world = World(tmp_path, sqlite, rules, Plan(trainings=3, steps=400, segment=400), tools=Tools(spoiling))
+    ann, lazy, *others = (world.machine() for _ in range(6))
+    lazy.says = "agrees"
+    assert [ann.work(roles=("train",)).state for _ in range(3)] == ["checked"] * 3
+    states = []
+    world.tick()
+    ann.show()
+    world.tick(0.1)
+    world.clock.time += 2.0  # whoever asks may look now
+    for _ in range(4):
+        offer = lazy.lease(roles=("audit",))
+        if offer.kind == "refusal":
+            break
+        task = world.rows(TaskRow, digest=offer.unit.digest)[0]
+        row = world.rows(SubmissionRow, id=task.about)[0]
+        ordinary = auditors.question(row, world.unit_of(task.about))
+        told = [unit.model_dump(mode="json", exclude={"inputs"}) for unit in (offer.unit, ordinary)]
+        assert told[0] == told[1], "but for the bytes of what was committed to nothing tells"
+        assert [file.path for file in offer.unit.inputs] == [file.path for file in ordinary.inputs]
+        states.append((offer.unit.inputs != ordinary.inputs, lazy.submit(offer).json()["state"]))
+    assert (True, "rejected") in states and offer.reason == "banned"
+    (failed,) = [one for one in world.told("verdict") if one["check"] == "canary" and one["hard"]]
+    assert failed["verdict"] == "fail" and world.escrow(lazy) == 0
+    world.finish([ann, *others])
+    passed = [one for one in world.told("verdict") if one["check"] == "canary" and one["verdict"] == "pass"]
+    tried = sum(len(row.facts.get("canaries", ())) for row in world.rows(SubmissionRow))
+    assert len(passed) == tried - 1 and tried <= 3, "once for a segment: else nobody would be left to look"
+    assert is_honest(world)
+    holds(world)

@@ -15,10 +15,29 @@ def here(database, tmp_path):
 
 def test_a_device_is_known_until_its_delegation_expires(here):
     machine = Machine.of(here)
-    row = callers.device(here.database, machine.id, here.clock.date())
-    assert row.account == machine.name
-    assert callers.device(here.database, machine.id, row.expires) is None
-    assert callers.device(here.database, "0" * 64, 0.0) is None
+    known = here.device(machine.id)
+    assert known.account == machine.name and known.key == machine.device.public_key()
+    assert here.devices.find(machine.id, known.expires) is None
+    assert here.device("0" * 64) is None
+
+
+def test_a_device_is_looked_up_once_and_again_when_its_delegation_has_expired(here, monkeypatch):
+    """A stranger becomes known by joining, and one whose time is over by a newer delegation."""
+    machine = Machine.of(here)
+    looks = []
+    reading = here.database.reading
+
+    def counted():
+        looks.append(1)
+        return reading()
+
+    monkeypatch.setattr(here.database, "reading", counted)
+    first = here.device(machine.id)
+    assert here.device(machine.id) is first and len(looks) == 1
+    here.clock.time += first.expires - here.clock.date()
+    assert here.device(machine.id) is None and here.device(machine.id) is None
+    machine.join()
+    assert here.device(machine.id).expires > first.expires
 
 
 def test_a_nonce_is_good_once_for_each_key(here):

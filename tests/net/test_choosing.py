@@ -62,6 +62,18 @@ def test_what_failed_here_goes_elsewhere(session):
     assert choose(session).row.name == "good"
 
 
+def test_what_failed_here_is_tried_again_after_a_while_and_soon_where_nobody_else_is(session):
+    add(session, "odd", failed=["d" * 64], row={"heard": 1000.0})
+    later = 1000.0 + choosing.ALONE
+    assert choose(session, later - 1).reason == "waiting"
+    assert choose(session, later).row.name == "odd", "nobody else could"
+    fields = {"public": "", "expires": 1e9, "created": 0.0, "capabilities": {}}
+    session.add(device(id="e" * 64, seen=later, **fields))
+    session.flush()
+    assert choose(session, later).reason == "waiting", "another may do it"
+    assert choose(session, 1000.0 + choosing.AGAIN).row.name == "odd"
+
+
 def test_what_fits_is_found_however_much_does_not(session, monkeypatch):
     """Among tasks of other roles, too large, failed here, or of one's own account, all of them older."""
     monkeypatch.setattr(choosing, "LOOK", 3)
@@ -72,13 +84,6 @@ def test_what_fits_is_found_however_much_does_not(session, monkeypatch):
     add(session, "draw", role="draw")
     assert choose(session, roles=["draw"], memory=4 << 30).row.name == "draw"
     assert choose(session, roles=["audit"]).reason == "role"
-
-
-def test_what_failed_here_may_be_tried_again_after_a_while(session):
-    """A machine that is alone would wait for ever else."""
-    add(session, "odd", failed=["d" * 64], row={"heard": 1000.0})
-    assert choose(session, now=1000.0 + choosing.AGAIN).reason == "waiting"
-    assert choose(session, now=1001.0 + choosing.AGAIN).row.name == "odd"
 
 
 STATE = File(path="expert/0/state/step-00000010.safetensors", sha256="5" * 64, size=10**9)
@@ -94,6 +99,11 @@ def test_large_states_go_to_machines_that_have_been_here_for_long(session):
     assert choose(session, now, device(since=now - choosing.STAY * 1000), up=8.0).row.name == "segment"
     assert choose(session, now, young, up=8000.0).row.name == "segment", "it sends it in a second"
     assert choose(session, now, young).row.name == "segment", "nobody knows how fast it sends"
+    half, needed = now + choosing.GRACE * 500, choosing.STAY * 500
+    assert choose(session, half, device(since=half - needed + 1), up=8.0).reason == "waiting"
+    assert choose(session, half, device(since=half - needed), up=8.0).row.name == "segment", (
+        "nobody better yet"
+    )
     later = now + choosing.GRACE * 1000
     assert choose(session, later, device(since=later), up=8.0).row.name == "segment", "nobody better came"
 

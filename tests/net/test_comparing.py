@@ -1,6 +1,7 @@
 """What a coordinator finds out by processes: likeness of results, canaries, reports."""
 
 import hashlib
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -97,3 +98,19 @@ def test_what_is_no_report_is_none(tmp_path, data):
     file = folder.keep(data, asking.REPORT)
     assert comparing.report(folder, Result(unit="0" * 64, outputs=(file,), numerics=Numerics())) is None
     assert comparing.report(folder, Result(unit="0" * 64, numerics=Numerics())) is None
+
+
+def test_a_record_must_have_the_digests_of_what_came_with_it(tmp_path):
+    """Else a false one, handed in first, would be taken for the one that others agree with."""
+    folder = Folder(tmp_path)
+    tools = Tools(lambda module, files: True)
+
+    def stage(name, values, listed=None):
+        file = array(folder, values, tmp_path, "samples/x.npy")
+        record = json.dumps({"files": {"x.npy": listed or file.sha256}}).encode()
+        return row(name, file, folder.keep(record, "samples/done.json"))
+
+    good, near, false = stage("a", [1]), stage("b", [1.001]), stage("c", [1], "0" * 64)
+    assert tools.alike(folder, [good, near, false]) == {frozenset(("a", "b"))}
+    broken = row("d", folder.keep(b"no record", "samples/done.json"))
+    assert tools.alike(folder, [broken, row("e", folder.keep(b"{}", "samples/done.json"))]) == frozenset()

@@ -72,6 +72,63 @@ def test_a_false_share_is_outvoted_by_a_third(database, tmp_path):
     assert files_of(here) == expected(here.plan)
 
 
+def test_two_accounts_are_enough_for_a_share_of_which_one_lost_its_lease(database, tmp_path):
+    """The other took over the copy that was lost: whoever lost it makes the one that is left."""
+    here = coordinator(database, tmp_path, PretendedPlan(trainings=0, shares=1))
+    one, other = Machine.of(here), Machine.of(here)
+    lost = one.lease()
+    here.clock.time += 100_000
+    keeping.sweep(here)
+    taken = other.lease()
+    assert taken.unit == lost.unit and taken.fence == 2
+    again = one.lease()
+    assert again.unit == lost.unit and again.fence == 1, "the other copy"
+    assert other.submit(taken).json()["state"] == "checked"
+    assert one.submit(again).json()["state"] == "accepted"
+    assert earned(here) == {one.name: 100, other.name: 100}
+
+
+def test_two_accounts_are_enough_if_the_lost_one_hands_in_late(database, tmp_path):
+    """Then one account has made both copies, which count once: the other makes a third."""
+    here = coordinator(database, tmp_path, PretendedPlan(trainings=0, shares=1))
+    one, other = Machine.of(here), Machine.of(here)
+    lost = one.lease()
+    here.clock.time += 100_000
+    keeping.sweep(here)
+    taken, again = other.lease(), one.lease()
+    assert one.submit(lost).json()["state"] == one.submit(again).json()["state"] == "checked"
+    assert other.submit(taken).json()["state"] == "received", "another result of that copy was first"
+    third = other.lease()
+    assert third.unit == lost.unit
+    assert other.submit(third).json()["state"] == "accepted"
+    assert one.lease().unit.name == "end"
+
+
+def test_machines_that_compute_alike_settle_what_others_do_not_agree_on(database, tmp_path):
+    """Two kinds of arithmetic, two results: a third kind is not asked at first."""
+    here = coordinator(database, tmp_path, PretendedPlan(trainings=0, shares=1))
+    one, other, third, fourth = (Machine.of(here) for _ in range(4))
+    kinds = [protocol.Numerics(capability=name) for name in ("AVX2", "AVX512", "NEON")]
+    first, second = one.lease(numerics=kinds[0]), other.lease(numerics=kinds[1])
+    assert one.submit(first, numerics=kinds[0]).json()["state"] == "checked"
+    assert other.submit(second, numerics=kinds[1], false=True).json()["state"] == "checked"
+    refusal = third.lease(numerics=kinds[2])
+    assert refusal.reason == "numerics" and "differ" in refusal.sentence
+    settled = fourth.lease(numerics=kinds[1])
+    assert fourth.submit(settled, numerics=kinds[1], false=True).json()["state"] == "accepted"
+
+
+def test_after_an_hour_anybody_settles_it(database, tmp_path):
+    here = coordinator(database, tmp_path, PretendedPlan(trainings=0, shares=1))
+    one, other, third = (Machine.of(here) for _ in range(3))
+    assert one.work().state == "checked"
+    other.submit(other.lease(), false=True)
+    kind = protocol.Numerics(capability="NEON")
+    assert third.lease(numerics=kind).reason == "numerics"
+    here.clock.time += 3600
+    assert third.work(numerics=kind).state == "accepted"
+
+
 def test_a_request_for_work_made_again_gets_the_same_lease(here):
     machine = Machine.of(here)
     first, again = machine.lease(attempt="x"), machine.lease(attempt="x")

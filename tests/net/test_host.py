@@ -9,6 +9,8 @@ from atoll import config
 from atoll.errors import RunError
 from atoll.net import filing, host, judging, keys, log, protocol, publishing, statements, units
 from atoll.net.host import Choices
+from atoll.net.policing import Rules
+from atoll.net.verification.beacon import BeaconError
 from atoll.runs import Run
 from tests.net.crowds import Machine
 from tests.net.doing import Network
@@ -41,6 +43,13 @@ def test_a_manifest_says_what_the_run_is_and_is_signed(run):
         with hosted.coordinator.database.reading() as session:
             envelope = session.get_one(log.Entry, 0).envelope
         assert statements.opened(envelope).facts["manifest"] == json.loads(hosted.manifest.manifest)
+
+
+def test_a_beacon_that_does_not_answer_is_told_before_anything_is_written(run, tmp_path):
+    nowhere = Choices(rules=Rules(beacon=f"file://{tmp_path}/nothing/{'0' * 64}"))
+    with pytest.raises(BeaconError, match="no beacon answers at"), host.opened(run, nowhere):
+        pass
+    assert not (run.path / host.FOLDER).exists()
 
 
 def test_started_again_it_is_the_same_run_and_another_recipe_is_refused(run):

@@ -1,5 +1,8 @@
 """What a manifest promises about checks, and that it can be kept."""
 
+import hashlib
+import json
+
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -57,3 +60,31 @@ def test_classes_compare_with_themselves_and_with_those_of_a_band():
     assert police.may_compare(Numerics(), Numerics()) and not police.may_compare(
         Numerics(), Numerics(threads=2)
     )
+
+
+def test_a_public_beacon_is_asked_whoever_hosts_the_run(tmp_path):
+    """It needs no secret: another coordinator goes on with the same."""
+    clock, anchor = ManualClock(), "ab" * 32
+    (tmp_path / anchor / "public").mkdir(parents=True)
+    about = {"period": 3, "genesis_time": clock.date() - 30, "hash": anchor}
+    (tmp_path / anchor / "info").write_text(json.dumps(about))
+    tree = Rules(AuditPolicy(), beacon=f"file://{tmp_path}/{anchor}").published(KEY, clock.date())
+    published = Manifest(name="tiny", resolved={}, policy=tree)
+    signature = b"\x01" * 48
+    value = hashlib.sha256(signature).hexdigest()
+    rounds = {"round": 12, "randomness": value, "signature": signature.hex()}
+    (tmp_path / anchor / "public" / "12").write_text(json.dumps(rounds))
+    for key in (KEY, OTHER):
+        police = policing.opened(published, key, clock)
+        assert police is not None
+        number = police.beacon.settings.round_after(clock.date())
+        with pytest.raises(AtollError, match="not out"):
+            police.beacon.draw(number)
+        clock.time += 3
+        assert number == 12 and police.beacon.draw(number).value == value
+        clock.time -= 3
+
+
+def test_an_own_chain_lasts_for_years():
+    assert policing.period_for(7200.0) * policing.ROUNDS > 3.9 * 365 * 86400
+    assert policing.period_for(60.0) * policing.ROUNDS > 0.6 * 365 * 86400

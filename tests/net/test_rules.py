@@ -101,3 +101,19 @@ def test_without_a_promise_of_audits_nobody_is_held_to_one(policy):
     past.remove("verdict")
     past.remove("verdict")
     assert ("decisions" in broken(past)) is bool(policy)
+
+
+def test_who_is_shut_out_was_proven_false_and_gets_nothing_more():
+    past, ann = honest(2), PEOPLE["ann"]["account"]
+    past.say("ban", account=ann, reason="it was proven false", verdicts=[4])
+    assert "without a hard verdict" in broken(past)["bans"][0]
+    past = honest(1)
+    unit, place = "expert 0 @ 0..10", len(past.said)
+    verdict = {"submission": "s0", "unit": unit, "check": "replay", "verdict": "fail", "hard": True}
+    past.say("verdict", **verdict, by=PEOPLE["bob"]["account"])
+    past.say("decision", submission="s0", unit=unit, state="rejected", reason="another update")
+    past.say("ban", account=ann, reason="it was proven false", verdicts=[place])
+    assert broken(past) == {}
+    lease = next(facts for kind, facts, _ in past.said if kind == "lease")
+    past.say("lease", **{**lease, "lease": "later", "fence": 2})
+    assert "went to an account that was shut out" in broken(past)["bans"][0]

@@ -10,13 +10,17 @@ from atoll.net.home import RESOLVED
 from atoll.net.policing import Rules
 from atoll.net.sources import open_source
 from atoll.net.tables import RecordRow, SubmissionRow, VerdictRow
+from atoll.net.verification import weigh
 from atoll.net.verification.policy import AuditPolicy
+from atoll.net.weighing import Scales
 from atoll.runs import read_json, write_json
 from atoll.runs.contributors import read_contributors
 from tests.net.joined import CHOICES, inline, lent, served, work_on
 
 CALM = AuditPolicy(second=0.0, canaries=1e-9, patience=2.0, everywhere=0.0)
-POLICED = host.Choices(**{**vars(CHOICES), "audits": True, "rules": Rules(CALM, period=0.1, rounds=1 << 15)})
+POLICED = host.Choices(
+    **{**vars(CHOICES), "audits": True, "weighs": False, "rules": Rules(CALM, period=0.1, rounds=1 << 15)}
+)
 ALONE = threading.Lock()
 """Trainings of one process know one segment at a time."""
 
@@ -49,6 +53,12 @@ def lying(start, done):
     return false
 
 
+def weighed_here(place, arguments):
+    """The scales in this process."""
+    with ALONE:
+        return weigh.main(list(arguments)) == 0
+
+
 def rows(hosted, table, **where):
     with hosted.coordinator.database.reading() as session:
         return session.query(table).filter_by(**where).all()
@@ -74,6 +84,7 @@ def has_the_same_networks(hosted, recorded):
 @pytest.mark.slow
 def test_a_liar_is_found_out_and_the_model_is_the_honest_one(run_of_units, recorded, tmp_path, jobs):
     with served(run_of_units, POLICED) as (hosted, url):
+        hosted.coordinator.judge.scales = Scales(hosted.run, weighed_here)
         done: list[str] = []
         liar = lent(url, tmp_path / "liar", start=lying(jobs, done))
         while not done:
@@ -90,6 +101,10 @@ def test_a_liar_is_found_out_and_the_model_is_the_honest_one(run_of_units, recor
             row.evidence["relative"] for row in rows(hosted, VerdictRow, verdict="fail", hard=False)
         ]
         assert len(differences) >= 2 and min(differences) > 0.1
+        gates = rows(hosted, VerdictRow, check="gate")
+        experts = [row for row in gates if row.evidence.get("gate")]
+        assert len(experts) >= 3 and len(gates) >= 5, "whatever was trained, and what was false"
+        assert all(row.evidence["norm"] > 0 and not row.hard for row in experts)
         hosted.lay_out()
         settling.settle(hosted.coordinator)
         hosted.publisher.publish()

@@ -142,3 +142,18 @@ def test_a_mistake_is_one_line(network, tmp_path):
     assert process.returncode == 1
     assert err.startswith("atoll: ") and err.count("\n") == 1
     assert json.loads((tmp_path / "machine" / "unit.json").read_text())["inputs"] == []
+
+
+def test_two_machines_make_the_same_of_whatever_is_not_trained(recorded, tmp_path):
+    """So that two accounts can agree on it: byte for byte but for what tells of time."""
+    others = [unit for unit in recorded.asked if unit.role != "train"]
+    assert {unit.stage for unit in others} == {"data", "partition", "samples", "report"}
+    for number, unit in enumerate(others):
+        folder = tmp_path / str(number) / "run"
+        recorded.network.lay_out(unit.inputs, folder)
+        run = Run(folder, recorded.network.config)
+        work.work(unit, run, folder.parent / work.CHAIN)
+        outputs, removed = work.made_files(unit, run)
+        earlier = recorded.units[unit.name]
+        first, again = ({file.path: file.sha256 for file in files} for files in (earlier[0], outputs))
+        assert again == first and removed == earlier[1], unit.name

@@ -9,13 +9,14 @@ import torch
 from PIL import Image
 
 import atoll
+from atoll.config import StartConfig
 from atoll.errors import AtollError, ConfigError, CorruptError, RunError
 from atoll.publish import export
 from atoll.runs import DONE, Run, read_json, write_json
 from atoll.sampling import sample
 from atoll.sampling.opening import open_model, open_run
 from atoll.train import distil
-from tests.serving import same, served
+from tests.serving import network, same, served
 
 
 @pytest.fixture
@@ -45,6 +46,18 @@ def test_the_folder_holds_what_it_says_and_nothing_of_the_data(run, tmp_path):
     assert answer["files"] == len(files)
     index = json.loads((tmp_path / "out" / "model_index.json").read_text())
     assert index["scheduler"] == ["diffusers", "FlowMatchEulerDiscreteScheduler"]
+
+
+def test_what_samples_are_guided_away_from_goes_along(tmp_path):
+    run = served(tmp_path / "run", against="start", guidance=2.0)
+    config = run.config.model_copy(update={"start": StartConfig()})
+    write_json(run.path / "resolved.json", config.model_dump(mode="json"))
+    network(run.start, "none", "start", seed=9)
+    export.export(Run.open(run.path), str(tmp_path / "out"))
+    for settings in ({}, {"guidance": 1.0}):
+        before, after = (atoll.load(path).sample(5, **settings) for path in (run.path, tmp_path / "out"))
+        assert same(before, after)
+    assert not same(before, atoll.load(tmp_path / "out").sample(5)), "guidance does something"
 
 
 def test_exporting_what_was_exported(run, tmp_path):

@@ -12,6 +12,15 @@ def test_a_lone_expert_has_no_router():
     assert edges.of_samples(config(student={}, sample={"model": "student"}), 0) == ["student"]
 
 
+def test_who_samples_away_from_the_start_reads_it():
+    guided = {"sample": {"against": "start", "guidance": 2.0}}
+    assert edges.of_samples(config(start={}, **guided), 0) == ["expert 0", "expert 1", "router", "start"]
+    assert edges.of_samples(config(expert={"init": "folder"}, **guided), 0)[-1] == "init 0"
+    adapters = {"expert": {"adapter": {"rank": 2, "base": "start"}}, "start": {}}
+    assert edges.of_samples(config(**adapters, **guided), 0).count("start") == 1
+    assert "start" in edges.of_report(config(start={}, **guided), 0)
+
+
 def test_experts_begin_with_the_start_or_with_another_expert():
     assert edges.of_expert(config(), 1) == ["cluster 1"]
     assert edges.of_expert(config(start={}), 1) == ["cluster 1", "start"]

@@ -34,6 +34,8 @@ def test_one_alone_has_what_does_not_pay_or_does_not_go(ensemble, monkeypatch):
     assert crew(replace(ensemble, product=1e8), 3, 64) == Crew(1, 64, 2), "two rows here and one there"
     assert crew(replace(ensemble, product=1e6), 3, 64) == Crew(2, 2, 1), "uneven, but cores cannot share"
     assert crew(replace(ensemble, product=None), 6, 64) == Crew(1, 64)
+    assert crew(replace(ensemble, product=LEAST / 2), 8, 64, among=8) == Crew(1, 64, 1), "one row for each"
+    assert crew(replace(ensemble, product=LEAST / 2), 16, 64, among=8) == Crew(2, 8, 1)
     monkeypatch.setattr(threads, "granted", lambda: 1)
     assert crew(ensemble, 6, 64) == Crew(1, 64, 1)
 

@@ -2,6 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atoll.models.siblings import Build
 from atoll.sampling.grouping import Group, bundles, everyone, groups, rows_of
 
 
@@ -33,9 +34,34 @@ def test_questions_to_adapters_of_one_base_go_together_up_to_a_batch():
     questions = [Group(k, torch.arange(3)) for k in range(6)]
     numbers = [[group.expert for group in one] for one in bundles(questions, kin, 8, 6)]
     assert numbers == [[0, 1], [4, 5], [2], [3]], "the largest first"
-    numbers = [[group.expert for group in one] for one in bundles(questions, kin, 8, 5)]
-    assert numbers == [[0], [1], [2], [3], [4], [5]]
+    cut = bundles(questions, kin, 8, 5)
+    assert [[(group.expert, len(group.rows)) for group in one] for one in cut] == [
+        [(0, 3), (1, 2)],
+        [(1, 1), (4, 3), (5, 1)],
+        [(2, 3)],
+        [(3, 3)],
+        [(5, 2)],
+    ], "what is too much goes into the next one"
     assert [len(one) for one in bundles(questions, [], 8, 6)] == [1] * 6
+
+
+def test_networks_of_one_build_go_together_with_few_rows_each():
+    kin = [Build("a")] * 4
+    questions = [Group(k, torch.arange(count)) for k, count in enumerate((1, 5, 2, 1))]
+    numbers = [[group.expert for group in one] for one in bundles(questions, kin, 9, 8, few=2)]
+    assert numbers == [[1], [0, 2, 3]]
+    assert [len(one) for one in bundles(questions, kin, 9, 8)] == [1] * 4
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(1, 12))
+def test_whoever_is_alike_fills_batches_and_no_row_is_lost(sizes, most):
+    questions = [Group(k, some) for k, size in enumerate(sizes) for some in torch.arange(size).split(most)]
+    asked = bundles(questions, ["alike"] * len(sizes), sum(sizes), most)
+    pairs = [(group.expert, int(row)) for one in asked for group in one for row in group.rows]
+    assert sorted(pairs) == [(k, row) for k, size in enumerate(sizes) for row in range(size)]
+    counts: list[int] = [sum([rows_of(group, sum(sizes)) for group in one]) for one in asked]
+    assert counts == sorted(counts, reverse=True)
+    assert all(count == most for count in counts[:-1]) and counts[-1] <= most
 
 
 def test_rows_of_a_question_whatever_says_them():

@@ -60,5 +60,6 @@ def test_how_many_rows_of_each_adapter_come_again():
 def test_a_network_of_its_own_is_asked_alone():
     expert = torch.nn.Identity()
     assert Alone(expert).once() is Alone(expert).twice(slice(None)) is expert
-    with pytest.raises(AssertionError, match="only adapters"):
-        Together([expert], [1])
+    adapter = ensemble("one base").experts[0]
+    with pytest.raises(AssertionError, match="with adapters"):
+        Together([expert, adapter], [1, 1]).once()

@@ -57,6 +57,11 @@ def events(text):
     return [(pair["event"], json.loads(pair["data"])) for pair in pairs]
 
 
+def test_a_stream_is_not_kept_for_who_asks_again(client):
+    answer = client().post("/v1/samples", json={"stream": True}, headers={"Idempotency-Key": "k"})
+    assert (answer.status_code, "leave out" in answer.json()["error"]["message"]) == (422, True)
+
+
 def test_a_stream_tells_how_samples_form(client):
     one, said = client(), {"num": 2, "seed": 4, "steps": 6}
     answer = one.post("/v1/samples", json={**said, "stream": True, "preview_every": 1})

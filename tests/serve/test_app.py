@@ -1,3 +1,4 @@
+import jsonschema
 import pytest
 
 
@@ -20,10 +21,26 @@ def test_the_description_is_complete(client):
         for operation in methods.values():
             assert operation.get("description") or operation.get("summary"), path
             assert {"401", "422", "429"} <= set(operation["responses"]), path
-    for name in ("SamplesRequest", "ImagesRequest"):
-        assert document["components"]["schemas"][name]["examples"]
     media = document["paths"]["/v1/samples"]["post"]["responses"]["200"]["content"]
     assert {"application/json", "image/png", "text/event-stream"} <= set(media)
+
+
+def test_whatever_is_said_in_json_has_an_example_that_is_one(client):
+    document = client().get("/openapi.json").json()
+    operations = [operation for methods in document["paths"].values() for operation in methods.values()]
+    said = [answer for operation in operations for answer in operation["responses"].values()]
+    said += [operation["requestBody"] for operation in operations if "requestBody" in operation]
+    schemas = [
+        one["content"]["application/json"]["schema"]
+        for one in said
+        if "application/json" in one.get("content", {})
+    ]
+    names = {schema["$ref"].rpartition("/")[2] for schema in schemas if "$ref" in schema}
+    assert {"SamplesRequest", "SamplesAnswer", "ImagesRequest", "ImagesAnswer", "Refusal"} <= names
+    for name in names:
+        schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
+        for example in document["components"]["schemas"][name]["examples"]:
+            jsonschema.validate(example, schema)
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/nothing"])

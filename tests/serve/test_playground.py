@@ -9,7 +9,7 @@ import pytest
 
 from atoll.config import SampleConfig
 from atoll.serve import server
-from atoll.serve.playground import strategies
+from atoll.serve.playground import about, strategies
 
 
 def test_the_page_knows_the_model(client):
@@ -46,3 +46,20 @@ def test_strategies_that_make_a_difference(experts, own, offered):
         ensemble=SimpleNamespace(experts=[None] * experts), defaults=SampleConfig(strategy=own)
     )
     assert strategies(SimpleNamespace(sampler=sampler)) == offered
+
+
+@pytest.mark.parametrize(
+    ("kind", "weak", "maps", "guided"),
+    [
+        ("none", False, False, False),
+        ("none", True, False, True),
+        ("class", False, False, True),
+        ("class", False, True, False),
+        ("none", True, True, False),
+    ],
+)
+def test_guidance_is_offered_where_there_is_something_to_move_away_from(kind, weak, maps, guided):
+    ensemble = SimpleNamespace(experts=[None], kind=kind, weak=object() if weak else None, maps=maps)
+    sampler = SimpleNamespace(ensemble=ensemble, defaults=SampleConfig())
+    model = SimpleNamespace(name="run", kind="image", shape=(1, 8, 8), sampler=sampler)
+    assert about(model)["guided"] is guided

@@ -133,6 +133,36 @@ def test_a_common_start_is_paid_from_the_budget(study):
     }
 
 
+@pytest.mark.parametrize(("said", "decay"), [((), "none"), (("start.expert.decay=cosine",), "cosine")])
+def test_the_rate_of_a_start_falls_only_if_the_study_says_so(study, said, decay):
+    found = cells(study, "budget.start=[0.5]", "axes.seed=[0]", "expert.decay=cosine", *said)
+    for cell in found:
+        assert cell.config.expert.decay == "cosine"
+        assert cell.start is None or cell.start.config.expert.decay == decay
+
+
+def test_a_study_takes_neither_a_recipes_start_nor_guidance_by_it(study, tiny):
+    guided = tiny.read_text().replace("[sample]", '[sample]\nagainst = "start"\nguidance = 3.0')
+    tiny.write_text(guided + "[start]\nsteps = 4\n")
+    for cell in cells(study, "axes.seed=[0]"):
+        settings = cell.config.sample
+        assert (cell.start, cell.config.start, settings.against, settings.guidance) == (
+            None,
+            None,
+            "nothing",
+            1,
+        )
+    asked = cells(study, "axes.seed=[0]", "budget.start=[0.5]", "sample.against=start", "sample.guidance=2.0")
+    assert {cell.config.sample.guidance for cell in asked if not cell.monolith} == {2.0}
+
+
+@pytest.mark.parametrize("said", ["sample.against=start", "axes.sample.against=['nothing', 'start']"])
+def test_guidance_away_from_a_start_needs_one(study, said):
+    with pytest.raises(ConfigError, match="needs one: give budget.start a share"):
+        design.load(study, [said])
+    design.load(study, [said, "budget.start=[0.5]"])
+
+
 def test_adapters_are_of_the_start_that_full_experts_go_on_from(study):
     more = ["budget.start=[0.5]", "budget.adapter=[0, 2]", "adapter.expert.lr=0.5", "axes.seed=[0]"]
     found = [cell for cell in cells(study, *more, "budget.samples=[4000]") if not cell.monolith]

@@ -47,8 +47,7 @@ def test_a_study_runs_on_every_engine(tmp_path, request, monkeypatch, on):
         start(self, job)
 
     monkeypatch.setattr(engine, "start", noted)
-    if on == "ray":
-        request.getfixturevalue("ray")
+    request.getfixturevalue("ray" if on == "ray" else "_forge")
     written = driving.drive(study, on, quiet())
     again = driving.drive(study, on, quiet())
     assert written["finished"] == written["cells"] == again["finished"] == 2

@@ -15,6 +15,7 @@ import torch
 from atoll.errors import EXIT_RUN_AGAIN, Interrupted
 from atoll.runs import Run
 from atoll.train import jobs
+from tests.holding import held
 
 with contextlib.suppress(ImportError):
     # pyarrow loads it behind the scenes wherever it is installed; once for all attempts is enough.
@@ -46,14 +47,15 @@ def main(folder: str, how: str, kills: str) -> None:
     run = Run.open(Path(folder))
     moments = random.Random(0)
     number = {"kill": signal.SIGKILL, "term": signal.SIGTERM}[how]
-    codes = []
-    for target in sorted(moments.randrange(run.config.expert.steps - 5) for _ in range(int(kills))):
-        process = attempt(run)
-        while steps_done(run) < target and not run.expert(0).done:
-            time.sleep(0.0005)
-        time.sleep(moments.random() * 0.02)
-        os.kill(process, number)
-        codes.append(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+    codes, last = [], run.config.expert.steps - 1
+    with held("expert-00", last):  # however late the signal is, the training is not over
+        for target in sorted(moments.randrange(last - 4) for _ in range(int(kills))):
+            process = attempt(run)
+            while steps_done(run) < target:
+                time.sleep(0.0005)
+            time.sleep(moments.random() * 0.02)
+            os.kill(process, number)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
     process = attempt(run)
     codes.append(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
     sys.stdout.write(json.dumps(codes))

@@ -10,11 +10,11 @@ from tests import commands
 from tests.train.test_loop import assert_equal, states
 
 SCRIPT = "tests.train.script_kill"
-STEPS = ("expert.steps=200", "expert.log_every=1", "expert.save_every=7")
+STEPS = ("expert.steps=80", "expert.log_every=1", "expert.save_every=7")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "kills", "code"), [("kill", 20, -9), ("term", 5, 75)])
+@pytest.mark.parametrize(("how", "kills", "code"), [("kill", 10, -9), ("term", 4, 75)])
 def test_killed_at_random_moments(prepared, how, kills, code):
     whole, disturbed = prepared(*STEPS, name="whole"), prepared(*STEPS, name="disturbed")
     jobs.expert(whole, 0)
@@ -25,4 +25,4 @@ def test_killed_at_random_moments(prepared, how, kills, code):
     assert codes == [code] * kills + [0]
     assert_equal(states(whole.expert(0).path), states(disturbed.expert(0).path))
     lines = read_lines(disturbed.expert(0).path / "metrics.jsonl")
-    assert [line["step"] for line in lines] == list(range(1, 201))
+    assert [line["step"] for line in lines] == list(range(1, 81))

@@ -48,8 +48,13 @@ def host(
         ),
     ] = None,
     release: Annotated[
-        float, typer.Option(help="Share of segments that are replayed as a whole before the end.")
-    ] = 0.0,
+        float,
+        typer.Option(min=0, max=1, help="Share of segments that are replayed as a whole before the end."),
+    ] = 1.0,
+    beacon: Annotated[
+        str,
+        typer.Option(help="URL/HASH of a drand network that draws audits; by default the host's own chain."),
+    ] = "",
     licence: Annotated[str, typer.Option(help="Of the data, for workers to read before they download.")] = "",
     linger: Annotated[float, typer.Option(help="Seconds for which a finished run is still served.")] = 30.0,
     moved_to: Annotated[
@@ -88,7 +93,7 @@ def host(
         linger=linger,
         moved=tuple(moved_to),
         audits=audits,
-        rules=Rules(AuditPolicy(release=release)),
+        rules=Rules(AuditPolicy(release=release), beacon=beacon),
     )
     if (recipe is None) == (not source):
         raise ConfigError("give a recipe, or --from and where the history of a run is")

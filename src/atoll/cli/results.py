@@ -46,11 +46,10 @@ def sample(
     from atoll.sampling import opening
     from atoll.sampling import sample as room
 
-    settings = {
-        **config.assignments(overrides),
-        **{"num": num, "strategy": strategy, "steps": steps, "guidance": guidance, "seed": seed},
-        **{"allow": allow, "protect": protect or None},
-    }
+    options = {"num": num, "strategy": strategy, "steps": steps, "guidance": guidance, "seed": seed}
+    options |= {"allow": allow, "protect": protect or None}
+    given = {key: value for key, value in options.items() if value is not None}
+    settings = {**config.assignments(overrides), **given}
     own, out = out is not None, out or room.default_out(run_folder)
     with bar(as_json) as progress:
         count = named(progress, "samples")

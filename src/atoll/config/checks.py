@@ -119,6 +119,8 @@ def _drawing(config: RunConfig) -> Iterator[str]:
     if missing.get(sample.model):
         section = {"student": "student", "few-step": "student.few"}[sample.model]
         yield f"sample.model is '{sample.model}', but the recipe trains none: add [{section}]"
+    if sample.against == "start" and sample.model == "ensemble" and not _share_a_start(config):
+        yield "sample.against 'start' needs experts that share a start: add [start], or set expert.init"
     if sample.model == "few-step" and sample.guidance != 1:
         yield "a few-step student cannot be guided afterwards: set student.guidance, not sample.guidance"
 
@@ -129,12 +131,11 @@ def _student(config: RunConfig) -> Iterator[str]:
     if student is None:
         return
     experts = [config.expert_for(index) for index in range(config.partition.clusters)]
-    starts = {"[start]"} if config.start is not None else {one.begins for one in experts}
     asked: dict[str, str] = {"student.init": student.init} if student.steps else {}
     if student.few is not None:
         asked["student.few.init"] = student.few.init
     for key, init in asked.items():
-        if init in ("start", "average") and (len(starts) > 1 or None in starts):
+        if init in ("start", "average") and not _share_a_start(config):
             yield f"{key} '{init}' needs experts that share a start: add [start], or set expert.init"
         like = {"start": [config.expert], "average": experts, "expert": experts}.get(init, [])
         equal = [_shape_of(one) == _shape_of(student) for one in like]
@@ -142,6 +143,12 @@ def _student(config: RunConfig) -> Iterator[str]:
             yield f"{key} '{init}' needs a student with the network of the experts: leave out its sizes"
     if student.data == "drawn" and config.condition.kind == "text" and not config.sample.prompts:
         yield "student.data 'drawn' from experts with captions needs prompts: set sample.prompts"
+
+
+def _share_a_start(config: RunConfig) -> bool:
+    """Whether all experts begin with the same network."""
+    starts = {config.expert_for(index).begins for index in range(config.partition.clusters)}
+    return config.start is not None or (len(starts) == 1 and None not in starts)
 
 
 def _shape_of(network: NetworkConfig) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """How parts of a finished run are valued and samples are traced to them: [credit]."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -19,6 +19,13 @@ class CreditConfig(Section):
     """Of held-out samples, times and noises; the run's by default. Publish its commitment beforehand."""
     epoch: int = Field(0, ge=0)
     """Another epoch takes other held-out samples, times and noises."""
+    base: Literal["start", "moments"] = "start"
+    """What parts are measured against: what all experts began with, where there is such a network, or two
+    moments of the held-out samples, which nobody trained and which cost nothing to ask."""
+    precision: float = Field(0.03, gt=0)
+    """Relative standard error of each part's payment at which `--audit` asks no more."""
+    budget: float = Field(0.02, gt=0)
+    """What `--audit` may spend, as a share of the FLOPs of one expert's training."""
     clip: float = Field(1.5, gt=0)
     """How much farther from the base than usual an expert may go before what is beyond is not paid."""
     pool: float = Field(100.0, ge=0)

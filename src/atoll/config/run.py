@@ -128,4 +128,5 @@ def _network_keys(student: Mapping[str, Any]) -> set[str]:
 
 
 def _training_keys(start: Mapping[str, Any]) -> set[str]:
-    return TrainConfig.model_fields.keys() - {"steps"}
+    """What a start takes over from experts; not `decay`, since the rate falls once, in the experts."""
+    return TrainConfig.model_fields.keys() - {"steps", "decay"}

@@ -167,7 +167,11 @@ def _usual_weighting(prediction: str) -> str:
 
 
 class StartConfig(TrainConfig):
-    """A network trained on all data, from which every expert goes on alone; it is an expert's network."""
+    """A network trained on all data, from which every expert goes on alone; it is an expert's network.
+
+    It is trained as experts are but for what is said, and but for `decay`: a learning rate that falls to zero
+    before they begin is a step in the wrong direction, since theirs falls anyway (docs/results.md).
+    """
 
     steps: int = Field(10_000, ge=1)
     """Optimiser steps."""

@@ -1,6 +1,6 @@
 """What keeps values honest: bounds on what a part may say, copies, and numbers that do not fit together."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,26 +21,30 @@ def clip(
     cluster: Int[Tensor, " batch"],
     stratum: Int[Tensor, " batch"] | None = None,
     factor: float = CLIP,
+    owner: Sequence[int] | None = None,
 ) -> Game:
     """The game with each ‖d_i‖ at most `factor` times its median over samples of the expert's own cluster.
 
     Bounds overshooting along what others correct already. With `stratum` medians are of samples at about the
     same time, since all experts go farther from the base at some times than at others. An expert whose
-    cluster has no sample there is measured by the median of all experts over theirs.
+    cluster has no sample there is measured by the median of all experts over theirs. `owner` is the cluster
+    of each, by default that of its own number.
     """
     norms = game.pairs.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()  # (batch, experts)
     strata = torch.zeros_like(cluster) if stratum is None else stratum
     factors = torch.ones_like(norms)
     for index in sorted(set(strata.tolist())):
         rows = strata == index
-        limits = factor * _usual(norms[rows], cluster[rows])
+        limits = factor * _usual(norms[rows], cluster[rows], owner or range(norms.shape[1]))
         factors[rows] = (limits / norms[rows].clamp(min=1e-38)).clamp(max=1.0)
     return game.scaled(factors)
 
 
-def _usual(norms: Float[Tensor, "batch experts"], cluster: Int[Tensor, " batch"]) -> Tensor:
+def _usual(
+    norms: Float[Tensor, "batch experts"], cluster: Int[Tensor, " batch"], owner: Sequence[int]
+) -> Tensor:
     """The median of each expert over its own cluster."""
-    own = [norms[cluster == k, k] for k in range(norms.shape[1])]
+    own = [norms[cluster == home, k] for k, home in enumerate(owner)]
     known = [part.median() for part in own if len(part)]
     usual = torch.stack(known).median() if known else norms.median()
     return torch.stack([part.median() if len(part) else usual for part in own])

@@ -43,6 +43,61 @@ def by_group(
     return [estimate(part) if len(part) > 1 else None for part in parts]
 
 
+FEW, ENOUGH = 2, 4
+"""Rows for each number that is fitted: to fit at all, and to have slopes that vary with time."""
+
+
+@dataclass(frozen=True)
+class Adjusted(Estimate):
+    """A mean whose scatter was taken down by controls, with what is left of it in every stratum."""
+
+    spread: Float[Tensor, " strata"]
+    """Standard deviations; of all rows where a stratum has too few."""
+
+
+def adjusted(
+    values: Float[Tensor, " rows"],
+    controls: Float[Tensor, "rows controls"],
+    stratum: Int[Tensor, " rows"],
+    sample: Int[Tensor, " rows"],
+    strata: int,
+    draws: float = torch.inf,
+) -> Adjusted:
+    """The mean over equally likely strata of values less what controls explain of them (Cochran §7.10).
+
+    `controls` are centred: their mean in every stratum is zero. Each half of the rows is adjusted by what
+    the other half says, so that the mean stays unbiased however few they are; with too few of them nothing
+    is adjusted. Rows of one sample are no independent witnesses: errors are those of samples. The zero of
+    controls was found from so many `draws` for each row, which is an error too.
+    """
+    half = torch.arange(len(values)) % 2 == 0
+    rows = values.clone()
+    place = stratum.double() / strata
+    trend = torch.stack([torch.ones_like(place), place, place**2], 1)
+    by_time = torch.cat([controls, controls * (place[:, None] - 0.5)], 1)
+    wide = by_time if len(values) >= ENOUGH * 2 * (by_time.shape[1] + trend.shape[1]) else controls
+    scale = wide.std(0).clamp(min=1e-38)
+    for one, other in ((half, ~half), (~half, half)):
+        if int(other.sum()) >= FEW * (wide.shape[1] + trend.shape[1]):
+            design = torch.cat([wide[other] / scale, trend[other]], 1)
+            slope = torch.linalg.lstsq(design, values[other, None]).solution[: wide.shape[1], 0]
+            rows[one] -= wide[one] / scale @ slope
+    counts = torch.bincount(stratum, minlength=strata)
+    there = int((counts > 0).sum())
+    sums = torch.zeros(strata, dtype=rows.dtype).index_add_(0, stratum, rows)
+    means = sums / counts.clamp(min=1)
+    apart = rows - means[stratum]
+    squares = torch.zeros(strata, dtype=rows.dtype).index_add_(0, stratum, apart.square())
+    pooled = (squares.sum() / (counts.sum() - there).clamp(min=1)).sqrt()
+    spread = torch.where(counts > 3, (squares / (counts - 1).clamp(min=1)).sqrt(), pooled)
+    free = (counts / (counts - 1).clamp(min=1)).sqrt()
+    share = apart * free[stratum] / (there * counts[stratum])
+    _, back = torch.unique(sample, return_inverse=True)
+    by_sample = torch.zeros(int(back.max()) + 1, dtype=rows.dtype).index_add_(0, back, share)
+    taken = (values - rows).square() / (draws * (there * counts[stratum]) ** 2)
+    return Adjusted(means.sum() / there, (by_sample.square().sum() + taken.sum()).sqrt(), spread)
+
+
 def shares(values: Estimate) -> Float[Tensor, " experts"]:
     """Each part of what all are worth; only what is positive counts, and nobody has a share of nothing."""
     positive = values.mean.clamp(min=0)

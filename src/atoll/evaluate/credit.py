@@ -1,6 +1,6 @@
 """Who made it and what it is worth: the parts of a finished run valued, and samples traced to them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,20 @@ import torch
 from torch import Tensor
 
 from atoll import devices
-from atoll.errors import ConfigError
-from atoll.evaluate import evaluation, given, ground, held_out, neighbours, settlement, values, worth
+from atoll.evaluate import (
+    evaluation,
+    given,
+    ground,
+    held_out,
+    home,
+    neighbours,
+    settlement,
+    values,
+    worth,
+)
 from atoll.evaluate.held_out import Held
 from atoll.models import checkpoint, costs
 from atoll.runs import CREDIT, Run, Stage, digest, read_stamped, stamped, write_json
-from atoll.runs.components import Members
 from atoll.sampling import makers, writer
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.makers import Velocity
@@ -28,15 +36,18 @@ EXACT = "float32"
 """Values are small differences of velocities: half precision would drown them."""
 
 
-def value(run: Run, progress: Report | None = None) -> dict[str, Any]:
-    """The parts of a run valued on held-out samples; writes `credit/credit.json`."""
-    if run.members != Members():
-        raise ConfigError("parts were added or dropped; only the experts that a recipe trains are valued")
+def value(
+    run: Run, progress: Report | None = None, brought: Mapping[int, str] | None = None
+) -> dict[str, Any]:
+    """The parts of a run valued on held-out samples; writes `credit/credit.json`.
+
+    Of parts that were added the data are elsewhere: `brought` are sources of samples of theirs, by number.
+    """
     ensemble = _ensemble(run)
     held = held_out.samples(run)
+    held = held_out.brought(run, held, brought) if brought else held
     base = ground.ground(run, ensemble.device, held.batch.x_0)
-    count = None if progress is None else partial(progress, "noisy samples")
-    played = worth.play(run, ensemble, base, held.batch, count)
+    played = worth.play(run, ensemble, base, held.batch, _counted(progress))
     seed = held_out.seed_of(run)
     record = {
         "run": run.config.name,
@@ -47,12 +58,55 @@ def value(run: Run, progress: Report | None = None) -> dict[str, Any]:
         "rows": len(played.plan.t),
         "base": base.name,
         "networks": evaluation.networks(run),
-        "cost": cost(run, ensemble, base.network),
+        "cost": cost(run, ensemble, base.network, played.owner),
         **values.record(run, played),
         "samples": own(run, progress),
     }
     write_json(run.path / CREDIT, stamped(record))
     return record
+
+
+def audit(
+    run: Run,
+    progress: Report | None = None,
+    brought: Mapping[int, str] | None = None,
+    held: Held | None = None,
+) -> dict[str, Any]:
+    """What parts are paid for alone, within a budget of FLOPs; writes `credit/audit.json`.
+
+    On what the run holds out, unless others are given (`held`), with what is `brought` of added parts.
+    """
+    ensemble, held = _ensemble(run), held or held_out.samples(run)
+    held = held_out.brought(run, held, brought) if brought else held
+    base = ground.ground(run, ensemble.device, held.batch.x_0)
+    there = [number for number in range(len(ensemble.experts)) if number not in ensemble.absent]
+    forward = [_forward(run.parts[number]) for number in there]
+    whole, settings = training(run, forward, there), run.config.credit
+    points = int(torch.bincount(held.batch.cluster_on_cpu).max())
+    row = max(forward) * (1 + base.network)
+    price = home.Price(row, points, held.batch.x_0[0].numel(), settings.budget * whole)
+    played = home.Pass(run, ensemble, base, held.batch, price)
+    paid = {one.number: one for one in played.asked(_counted(progress))}
+    total, seed = sum(max(0.0, one.value) for one in paid.values()), held_out.seed_of(run)
+    record = {
+        "run": run.config.name,
+        "epoch": settings.epoch,
+        "seed": seed,
+        "commitment": held_out.commitment(seed),
+        "held_out": _held(held, len(held.batch.x_0)),
+        "rows": sum(one.rows for one in paid.values()),
+        "base": base.name,
+        "networks": evaluation.networks(run),
+        "cost": {"flops": played.flops, "of_one_training": played.flops / whole},
+        "precision": settings.precision,
+        "parts": [values.paid(run, number, paid.get(number), total) for number in there],
+    }
+    write_json((run.path / CREDIT).with_name("audit.json"), stamped(record))
+    return record
+
+
+def _counted(progress: Report | None) -> Callable[[int, int], None] | None:
+    return None if progress is None else partial(progress, "noisy samples")
 
 
 def _ensemble(run: Run) -> Ensemble:
@@ -70,17 +124,23 @@ def _held(held: Held, used: int) -> dict[str, Any]:
     return {"samples": len(held.batch.x_0), "used": used, "unseen": held.held_out, "digest": numbers}
 
 
-def cost(run: Run, ensemble: Ensemble, base: bool) -> dict[str, float]:
-    """What valuing costs, in FLOPs and as a share of the training of one expert, the dearest."""
-    clusters, rows = run.config.partition.clusters, run.config.credit.num
-    forward = [_forward(run.expert(index)) for index in range(clusters)]
-    trained = [
-        3 * flops * run.expert_settings(index).steps * run.expert_settings(index).batch
-        for index, flops in enumerate(forward)
-    ]
-    router = _forward(run.router) if ensemble.router is not None else 0.0
-    flops = rows * (sum(forward) + router + (forward[0] if base else 0.0))
-    return {"flops": flops, "of_one_training": flops / max(trained)}
+def cost(run: Run, ensemble: Ensemble, base: bool, numbers: Sequence[int]) -> dict[str, float]:
+    """What valuing these parts costs, in FLOPs and as a share of the training of one expert, the dearest."""
+    parts = run.parts
+    forward = [_forward(parts[number]) for number in numbers]
+    router = _forward(run.router) if ensemble.router is not None and run.router.done else 0.0
+    flops = run.config.credit.num * (sum(forward) + router + (forward[0] if base else 0.0))
+    return {"flops": flops, "of_one_training": flops / training(run, forward, numbers)}
+
+
+def training(run: Run, forward: Sequence[float], numbers: Sequence[int]) -> float:
+    """FLOPs of the dearest training among these parts, whose forward passes cost so much.
+
+    Of an added part nobody knows the steps: it counts as if it had been trained as the first expert was.
+    """
+    clusters = run.config.partition.clusters
+    settings = [run.expert_settings(number if number < clusters else 0) for number in numbers]
+    return max(3 * flops * one.steps * one.batch for flops, one in zip(forward, settings, strict=True))
 
 
 def _forward(stage: Stage) -> float:
@@ -112,8 +172,10 @@ def trace(
         progress=None if progress is None else partial(progress, "noise levels"),
     )
     near = neighbours.nearest(run, x_0, config.nearest)
+    names = [values.part_name(run, k) for k in range(made.posterior.shape[1])]
     return [
         {
+            "parts": names,
             **made.facts(row),
             "nearest": None if near is None else [[one.facts() for one in part] for part in near[row]],
             "sentence": makers.SENTENCE,
@@ -153,12 +215,14 @@ def trace_file(run: Run, path: Path, progress: Report | None = None) -> dict[str
 
 def table(traced: dict[str, Any]) -> str:
     """A traced sample for a person."""
+    width = max(12, *(2 + len(name) for name in traced["parts"]))
     titles = ("part", "likelihood", "bits worse", "routed", "royalty")
-    lines = ["".join(f"{title:>12}" for title in titles) + "  nearest training sample"]
+    lines = [values.line(titles, width) + "  nearest training sample"]
     for k, probability in enumerate(traced["posterior"]):
         routed = sum(at[k] for at in traced["weights"]) / len(traced["weights"])
         bits = traced["bits_per_value_worse"][k]
         cells = (
+            traced["parts"][k],
             f"{100 * probability:.1f} %",
             "gone" if bits is None else f"{bits:.4f}",
             f"{100 * routed:.1f} %",
@@ -166,7 +230,7 @@ def table(traced: dict[str, Any]) -> str:
         )
         near = traced["nearest"][k] if traced["nearest"] else []
         name = f"{near[0]['id'][:12]} at {near[0]['distance']:.3f}" if near else ""
-        lines.append(f"{values.PART.format(k):>12}" + "".join(f"{cell:>12}" for cell in cells) + f"  {name}")
+        lines.append(values.line(cells, width) + f"  {name}")
     claims = ", ".join(f"{key} {text}" for key, text in traced["claims"].items())
     lines += [f"it says of itself: {claims}"] if claims else []
     return "\n".join([*lines, traced["sentence"]])

@@ -34,7 +34,7 @@ def ground(run: Run, device: torch.device, x_0: Tensor) -> Ground:
     that an expert could change to look better beside it. Values against it are larger, since they hold what
     any network on all data would have learnt as well.
     """
-    network = beginning(run, device)
+    network = beginning(run, device) if run.config.credit.base == "start" else None
     if network is not None:
         return Ground(run.start.path.name if run.config.start else "expert.init", network, True)
     return gaussian(x_0.to(device))

@@ -2,19 +2,26 @@
 
 import contextlib
 import hashlib
+import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from atoll.credit.estimate import stratified_times
 from atoll.data import holdout
+from atoll.data.samples import Sample
+from atoll.data.sources import open_source
 from atoll.data.store import Batch, Reader
+from atoll.data.values import standardise
+from atoll.errors import ConfigError, DataError
 from atoll.flow import draws
 from atoll.runs import Run
+from atoll.sampling import grown
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +70,49 @@ def samples(run: Run) -> Held:
     rows = run.partition.contents.rows
     with contextlib.closing(Reader(clusters, rows, run.config.seed + 1).batches()) as batches:
         return Held(next(batches), False)
+
+
+def brought(run: Run, held: Held, sources: Mapping[int, str]) -> Held:
+    """The same with samples of parts that were added, whose data are elsewhere: a source for each number.
+
+    Of each as many as its share of all data asks for, if there are so many.
+    """
+    clusters, there = run.config.partition.clusters, {member.number for member in run.members.present}
+    if strange := set(sources) - there:
+        raise ConfigError(f"no part {min(strange)} was added to this run; samples are brought for added ones")
+    if held.batch.text is not None or run.partition.contents.autoencoder is not None:
+        raise ConfigError("samples can be brought to runs without captions and autoencoders alone")
+    priors = grown.shares(run).priors
+    each = [held.batch]
+    for number, source in sorted(sources.items()):
+        most = round(len(held.batch.x_0) * priors[number] / sum(priors[:clusters]))
+        each.append(_read(run, number, source, max(1, most)))
+    labels = [one.label for one in each]
+    known = [label for label in labels if label is not None]
+    return held._replace(
+        batch=Batch(
+            torch.cat([one.x_0.cpu() for one in each]),
+            torch.cat([label.cpu() for label in known]) if len(known) == len(labels) else None,
+            torch.cat([one.cluster_on_cpu for one in each]),
+        )
+    )
+
+
+def _read(run: Run, number: int, source: str, most: int) -> Batch:
+    """The first samples of a source, as samples of a part."""
+    opened = open_source(run.config.data.model_copy(update={"source": source}))
+    items = (item for piece in range(opened.pieces) for item in opened.read(piece))
+    samples = list(itertools.islice((item for item in items if isinstance(item, Sample)), most))
+    contents = run.partition.contents
+    shape = tuple(contents.shape)
+    if not samples or any(item.values.shape != shape for item in samples):
+        raise DataError(
+            f"{source} holds no samples {list(shape)} (channels, *grid); give some of part {number}"
+        )
+    x_0 = standardise(torch.from_numpy(np.stack([item.values for item in samples])), contents)
+    names = contents.class_names
+    labels = [names.index(item.label) if item.label in names else -1 for item in samples]
+    return Batch(x_0, torch.tensor(labels), torch.full((len(samples),), number))
 
 
 def plan(run: Run, samples: int) -> Plan:

@@ -46,7 +46,8 @@ def royalties(
     """How the price of one picture is shared, summing to one: by display shares, scaled by audited values.
 
     `weights` are the router's, (times, parts), of that picture, which count where nobody knows `display`; a
-    part's usual share is its mean over held-out samples. None where these networks were not valued yet.
+    part's usual share is its mean over held-out samples. A part that is gone has nothing. None where these
+    networks were not valued yet.
     """
     path = run.path / CREDIT
     record = read_stamped(path) if path.is_file() else {}
@@ -54,9 +55,13 @@ def royalties(
         return None
     known = display is not None and all("display" in part for part in record["parts"])
     routed = routing_shares(torch.tensor(weights)[:, None])[0].tolist()
+    shown = display if known and display is not None else routed
+    by_number = {part.get("number", place): part for place, part in enumerate(record["parts"])}
     names = ("audited", "display" if known else "routed")
-    audited, usual = ([part[name]["value"] for part in record["parts"]] for name in names)
-    return payment.royalties(1.0, display if known and display is not None else routed, audited, usual)
+    audited, usual = (
+        [by_number[k][name]["value"] if k in by_number else 0.0 for k in range(len(shown))] for name in names
+    )
+    return payment.royalties(1.0, shown, audited, usual)
 
 
 def epoch_file(folder: Path, epoch: int) -> Path:

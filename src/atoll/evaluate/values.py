@@ -11,6 +11,7 @@ from atoll.credit import defence, shapley
 from atoll.credit.estimate import Estimate, estimate, shares
 from atoll.credit.shapley import Game
 from atoll.evaluate import held_out
+from atoll.evaluate.home import Paid
 from atoll.evaluate.intervals import NORMAL, Measured
 from atoll.evaluate.worth import Played
 from atoll.runs import Run
@@ -23,17 +24,74 @@ Of = Callable[[Game], Tensor]
 
 def record(run: Run, played: Played) -> dict[str, Any]:
     """Everything as JSON; values are in units of the training loss."""
-    clipped = defence.clip(played.game, played.cluster, played.plan.stratum, run.config.credit.clip)
+    clip, owner = run.config.credit.clip, played.owner
+    clipped = defence.clip(played.game, played.cluster, played.plan.stratum, clip, owner)
+    every = run.members.count(run.config.partition.clusters)
     return {
         "loss": _losses(played),
         "parts": parts(run, played, clipped),
         "times": _by_time(run, played),
-        "clusters": _by(played, played.cluster, [str(k) for k in range(run.config.partition.clusters)]),
+        "clusters": _by(played, played.cluster, [str(k) for k in range(every)]),
         "classes": _classes(run, played),
         "redundancy": shapley.redundancy(played.game).mean(0).tolist(),
         "likeness": (alike := defence.likeness(played.game)).tolist(),
-        "copies": defence.copies(alike),
+        "copies": [(owner[i], owner[j]) for i, j in defence.copies(alike)],
     }
+
+
+def part_name(run: Run, number: int) -> str:
+    """What a part is called: by its number, and one that was added by its name as well."""
+    names = {member.number: member.name for member in run.members.added}
+    return PART.format(number) if number not in names else f"{names[number]} ({number})"
+
+
+def paid(run: Run, number: int, one: Paid | None, total: float) -> dict[str, Any]:
+    """What is known of a part's payment; nothing of a part that is at home on none of the samples."""
+    known = one or Paid(number, 0.0, 0.0, 0)
+    return {
+        "part": part_name(run, number),
+        "number": number,
+        "audited": facts(known.value, known.error, known.rows),
+        "rows": known.rows,
+        "relative_error": known.relative if math.isfinite(known.relative) else None,
+        "share": max(0.0, known.value) / total if total > 0 else 0.0,
+    }
+
+
+def paid_table(record: dict[str, Any]) -> str:
+    """What is paid for, for a person."""
+    width = max(12, *(2 + len(part["part"]) for part in record["parts"]))
+    lines = [line(("part", "paid for", "± 1 SE", "share", "rows"), width)]
+    for part in record["parts"]:
+        error = part["relative_error"]
+        known = "unknown" if error is None else f"{100 * error:.1f} %"
+        cells = (
+            f"{part['audited']['value']:.3g}",
+            known,
+            f"{100 * part['share']:.1f} %",
+            f"{part['rows']:,}",
+        )
+        lines.append(line((part["part"], *cells), width))
+    cost, worst = (
+        record["cost"]["of_one_training"],
+        max(part["relative_error"] or math.inf for part in record["parts"]),
+    )
+    end = (
+        "all are known as well as was wanted"
+        if worst <= record["precision"]
+        else "not all are known as well as was wanted"
+    )
+    lines.append(
+        f"{100 * cost:.2g} % of the FLOPs of one expert's training; {end} ({100 * record['precision']:g} %); "
+        f"base: {record['base']}"
+    )
+    return "\n".join(lines)
+
+
+def part_size(run: Run, number: int) -> int:
+    """Samples that a part was trained on."""
+    sizes = run.partition.contents.sizes
+    return sizes[number] if number < len(sizes) else run.component(number).contents.rows
 
 
 def measured(played: Played, rows: Tensor, chosen: Tensor | None = None) -> Estimate:
@@ -75,8 +133,8 @@ def _losses(played: Played) -> dict[str, Any]:
 
 def parts(run: Run, played: Played, clipped: Game) -> list[dict[str, Any]]:
     """Every part: its value, its share of the gain, what would be lost without it, and whether to look."""
-    game, num, sizes = played.game, len(played.game.base), run.partition.contents.sizes
-    values, owner = measured(played, shapley.shapley(game)), torch.arange(game.weights.shape[1])
+    game, num, owner = played.game, len(played.game.base), torch.tensor(played.owner)
+    values = measured(played, shapley.shapley(game))
     columns = {
         "value": values,
         "audited": measured(played, shapley.shapley(defence.at_home(clipped, played.cluster, owner))),
@@ -89,15 +147,17 @@ def parts(run: Run, played: Played, clipped: Game) -> list[dict[str, Any]]:
     whole = float(values.mean.sum())
     return [
         {
-            "part": PART.format(k),
-            "samples": sizes[k],
+            "part": part_name(run, number),
+            "number": number,
+            "samples": part_size(run, number),
+            "at_home": int((played.cluster == number).sum()),
             "share": float(shares(values)[k]),
             "per_cent": 100 * float(values.mean[k]) / whole if whole > 0 else None,
             **{name: _column(column, num)[k] for name, column in columns.items()},
             "ratio": _ratio(float(values.mean[k]), float(columns["missed"].mean[k])),
             "look": alarms[k],
         }
-        for k in range(len(sizes))
+        for k, number in enumerate(played.owner)
     ]
 
 
@@ -133,8 +193,9 @@ def _by(played: Played, group: Tensor, names: Sequence[str]) -> list[dict[str, A
 
 def table(record: dict[str, Any]) -> str:
     """The record for a person."""
+    width = max(12, *(2 + len(part["part"]) for part in record["parts"]))
     head = ("part", "samples", "value", "± 95 %", "per cent", "missed", "left out", "routed")
-    lines = ["".join(f"{name:>12}" for name in head)]
+    lines = [line(head, width)]
     for part in record["parts"]:
         value = part["value"]
         cells = [
@@ -147,11 +208,22 @@ def table(record: dict[str, Any]) -> str:
             f"{part['left_out']['value']:.3g}",
             f"{100 * part['routed']['value']:.1f} %",
         ]
-        lines.append("".join(f"{cell:>12}" for cell in cells) + ("   look at it" if part["look"] else ""))
+        lines.append(line(cells, width) + ("   look at it" if part["look"] else ""))
     loss = record["loss"]
     lines.append(
         f"together {loss['gain']['value']:.3g} ({loss['gain']['low']:.3g} to {loss['gain']['high']:.3g}) "
         f"of the base's loss {loss['base']['value']:.4g}; base: {record['base']}"
     )
-    lines += [f"experts {i} and {j} say the same: one may be a copy" for i, j in record["copies"]]
+    lines += [f"parts {i} and {j} say the same: one may be a copy" for i, j in record["copies"]]
+    lines += [
+        f"{part['part']} is at home on none of these samples, so that nobody knows what to pay it for; "
+        f"give some of its data that nobody trained on: --held-out {part['number']}=SOURCE"
+        for part in record["parts"]
+        if not part["at_home"]
+    ]
     return "\n".join(lines)
+
+
+def line(cells: Sequence[str], width: int) -> str:
+    """A line of a table, whose first column is as wide as the longest name."""
+    return f"{cells[0]:>{width}}" + "".join(f"{cell:>12}" for cell in cells[1:])

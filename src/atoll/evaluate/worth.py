@@ -14,7 +14,7 @@ from atoll.evaluate import held_out
 from atoll.evaluate.ground import Ground
 from atoll.evaluate.held_out import Plan
 from atoll.evaluate.routing import told
-from atoll.flow import path
+from atoll.flow import mixture, path
 from atoll.runs import Run
 from atoll.sampling.ensemble import Ensemble
 
@@ -32,13 +32,20 @@ class Played:
     plan: Plan
     cluster: Tensor
     label: Tensor | None
+    numbers: tuple[int, ...] = ()
+    """Those of the parts; by default they are counted from 0 on, as where none is gone."""
+
+    @property
+    def owner(self) -> tuple[int, ...]:
+        """The number of each part, which is that of the cluster where it is at home."""
+        return self.numbers or tuple(range(self.game.weights.shape[1]))
 
 
 @torch.inference_mode()
 def play(
     run: Run, ensemble: Ensemble, base: Ground, batch: Batch, progress: Progress | None = None
 ) -> Played:
-    """Ask every expert and the base about the same noisy held-out samples, some at a time."""
+    """Ask every part that is there and the base about the same noisy held-out samples, some at a time."""
     if ensemble.router is None and len(ensemble.experts) > 1:
         raise ConfigError(
             "this run has no router, so that nobody knows who answers; run `atoll router` first"
@@ -52,7 +59,12 @@ def play(
         if progress is not None:
             progress(some.stop, len(rows.t))
     label = None if batch.label is None else batch.label[rows.sample]
-    return Played(Game.joined(games), rows, batch.cluster_on_cpu[rows.sample], label)
+    return Played(Game.joined(games), rows, batch.cluster_on_cpu[rows.sample], label, _there(ensemble))
+
+
+def _there(ensemble: Ensemble) -> tuple[int, ...]:
+    """Parts that can be asked."""
+    return tuple(k for k in range(len(ensemble.experts)) if k not in ensemble.absent)
 
 
 def _asked(
@@ -65,23 +77,24 @@ def _asked(
     x_t = path.point(x_0, noise, t)
     conditions = told(ensemble, batch)
     condition = None if conditions is None else conditions[sample].to(device)
-    velocities = torch.stack(
-        [ensemble.experts[k](x_t, t, condition).float() for k in range(len(ensemble.experts))]
-    )
+    there = _there(ensemble)
+    velocities = torch.stack([ensemble.experts[k](x_t, t, condition).float() for k in there])
     ground = base.velocity(x_t, t, condition).float()
     target = path.velocity(x_0, noise)
     loss = (ground - target).square().flatten(1).mean(1)
     if condition is None:
         # Any held-out sample of its kind may be behind x_t then. Near the data it is certainly this one.
-        kind = _kinds(batch)
+        kind = kinds(batch)
         possible = kind[sample, None] == kind[rows.points]
         expected = expected_velocity(x_t, t, points, possible.to(device))
         target = torch.where(path.expand(t, x_t) > NOISY, expected, target)
-    game = Game.of(ensemble.posterior(x_t, t, condition), differences(velocities, ground), ground, target)
+    served = torch.tensor([k in there for k in range(len(ensemble.experts))], device=device)
+    weights = mixture.restrict(ensemble.posterior(x_t, t, condition), served)[:, list(there)]
+    game = Game.of(weights, differences(velocities, ground), ground, target)
     return Game(game.weights.cpu(), game.along.cpu(), game.pairs.cpu(), loss.cpu())
 
 
-def _kinds(batch: Batch) -> Tensor:
+def kinds(batch: Batch) -> Tensor:
     """A number for each cluster and class: values are told by either."""
     if batch.label is None:
         return batch.cluster_on_cpu

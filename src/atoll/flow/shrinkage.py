@@ -37,12 +37,22 @@ def gaussian(x_0: Samples, rank: int) -> Gaussian:
     flat = x_0.flatten(1).double()
     mean = flat.mean(0)
     rank = min(rank, len(flat) - 1, flat.shape[1] - 1)
-    _, values, directions = torch.linalg.svd(flat - mean, full_matrices=False)
-    spectrum = values.square() / len(flat)
-    rest = spectrum[rank:].sum() / (flat.shape[1] - rank)
+    spectrum, directions = _principal(flat - mean, rank)
+    rest = ((flat - mean).square().sum() / len(flat) - spectrum.sum()).clamp(min=0) / (flat.shape[1] - rank)
     sample = x_0.shape[1:]
-    parts = (mean.view(sample), directions[:rank].reshape(rank, *sample), spectrum[:rank], rest)
+    parts = (mean.view(sample), directions.reshape(rank, *sample), spectrum, rest)
     return Gaussian(*(part.to(x_0.dtype) for part in parts))
+
+
+def _principal(away: Float[Tensor, "samples values"], rank: int) -> tuple[Tensor, Tensor]:
+    """The largest variances and their directions, by products on the shorter side of the table."""
+    count, size = away.shape
+    products = away.T @ away if size <= count else away @ away.T
+    squares, vectors = torch.linalg.eigh(products)
+    squares, vectors = squares.flip(0)[:rank].clamp(min=0), vectors.flip(1)[:, :rank].T
+    if size > count:
+        vectors = vectors @ away / squares.sqrt().clamp(min=1e-12)[:, None]
+    return squares / count, vectors
 
 
 def gaussian_velocity(known: Gaussian, x_t: Samples, t: Times) -> Samples:

@@ -125,10 +125,10 @@ def applied(network: nn.Module, adapters: Sequence[Adapter], rows: Sequence[int]
     for name in attentions(network) if settings.tokens else ():
         place = f"{name}.tokens"
         changed[place] = SeveralTokens([(one[f"{place}.keys"], one[f"{place}.values"]) for one in own], rows)
-    return _twin(network, changed)
+    return twin_of(network, changed)
 
 
-def _twin(module: nn.Module, changed: Mapping[str, nn.Module]) -> nn.Module:
+def twin_of(module: nn.Module, changed: Mapping[str, nn.Module]) -> nn.Module:
     """A module that shares everything with another but for some modules inside it."""
     if not changed:
         return module
@@ -147,7 +147,7 @@ def _twin(module: nn.Module, changed: Mapping[str, nn.Module]) -> nn.Module:
     for first, parts in inside.items():
         child = module._modules[first]
         assert child is not None
-        twin._modules[first] = _twin(child, parts)
+        twin._modules[first] = twin_of(child, parts)
     return twin
 
 

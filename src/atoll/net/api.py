@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 
 import atoll
 from atoll.errors import AtollError, Interrupted, StorageError
-from atoll.net import keys, protocol, relocating, signing
+from atoll.net import callers, keys, protocol, relocating, signing
 from atoll.net.artifacts import PIECE, ArtifactError
 from atoll.net.callers import Caller
 from atoll.net.coordinator import Coordinator
@@ -33,6 +33,7 @@ RETRY = 5
 """Seconds after which one may ask again where the coordinator itself is not well."""
 RANGE = re.compile(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})")
 EMPTY = re.compile(r"bytes \*/0")
+IDENTITY = re.compile(r"[0-9a-f]{64}")
 IDENTIFIER = r"^[0-9a-zA-Z_-]{1,64}$"
 PLACE = "#/components/schemas/{model}"
 PARTS: dict[str, Any] = {}
@@ -75,20 +76,17 @@ def _writable(here: Coordinator) -> None:
 
 
 def _caller(here: Coordinator, http: Request, body: bytes) -> Caller:
-    """Who asks; the device is looked up once."""
-    devices: dict[str, Any] = {}
+    """Who asks."""
 
-    def find(key_id: str) -> Any:
-        device = here.device(key_id) if re.fullmatch(r"[0-9a-f]{64}", key_id) else None
+    def known(key_id: str) -> callers.Known:
+        device = here.device(key_id) if IDENTITY.fullmatch(key_id) else None
         if device is None:
             raise Unsigned("stranger", "this device is not known here, or its delegation has expired; join")
-        devices[key_id] = device
-        return keys.public_key(device.public)
+        return device
 
-    signed = signing.verify(_request(http), body, find, here.clock.date())
+    signed = signing.verify(_request(http), body, lambda key_id: known(key_id).key, here.clock.date())
     here.pace.check(signed.key_id, here.clock.now())
-    device = devices[signed.key_id]
-    return Caller(device.account, device.id, signed)
+    return Caller(known(signed.key_id).account, signed.key_id, signed)
 
 
 def _described(kind: type[Message]) -> dict[str, Any]:

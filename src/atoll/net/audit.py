@@ -26,6 +26,7 @@ TITLES = {
     "verdicts": "nobody judged work of their own",
     "decisions": "work was accepted on verdicts, once for each unit",
     "credit": "credit balances, once, for accepted work, at its price",
+    "bans": "who was shut out had failed, and got no more work",
     "lineage": "every unit reads what somebody made",
     "artifacts": "files are what they are called",
     "past": "the log goes on from what was remembered",
@@ -222,6 +223,7 @@ def _counted(name: str, past: History) -> int:
         "verdicts": facts.Verdict,
         "decisions": facts.Decision,
         "credit": facts.Credit,
+        "bans": facts.Lease,
         "lineage": facts.Lease,
     }
     return sum(1 for _ in past.of(kinds[name]))

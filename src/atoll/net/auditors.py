@@ -77,10 +77,15 @@ def ask(case: Case, canary: Canary) -> None:
 
 
 def is_canary_next(police: Police, submission: SubmissionRow, copies: int, accounts: int) -> bool:
-    """Whether the next auditor of a segment is tried with a state that is known to be bad."""
+    """Whether the next auditor of a segment is tried with a state that is known to be bad.
+
+    Once for a segment, and where three are left besides: who was tried does not look at it again.
+    """
     audit = submission.facts["audit"]
     purpose = f"{submission.id} {audit['phase']} {copies}"
-    return accounts > FEW and policy.is_canary(police.audit, bytes.fromhex(audit["value"]), purpose)
+    if accounts <= FEW + 1 or submission.facts.get("canaries"):
+        return False
+    return policy.is_canary(police.audit, bytes.fromhex(audit["value"]), purpose)
 
 
 def may(session: Session, police: Police, row: TaskRow, device: Device, now: float) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from atoll.net import deciding, leasing, undoing
+from atoll.net import banning, deciding, leasing, undoing, weighing
 from atoll.net.auditors import Canary, ask, is_canary_next, question
 from atoll.net.cases import Case, challenge, draw, record_row
 from atoll.net.policing import Police
@@ -19,6 +19,7 @@ from atoll.net.protocol import Result, Unit
 from atoll.net.tables import RecordRow, SubmissionRow, TaskRow, happened
 from atoll.net.verification import asking, bands, bisect, policy
 from atoll.net.verification.comparison import Report
+from atoll.net.weighing import Weighed
 
 if TYPE_CHECKING:
     from atoll.net.coordinator import Coordinator
@@ -29,8 +30,13 @@ AGAIN = 3
 """Times that all of a segment is asked for, if an auditor accuses it each time and two others do not."""
 
 
-def consider(case: Case, doubts: Mapping[str, str], canary: Canary = "unmade") -> bool:
-    """Whatever can be done for a segment now; whether the run may have come further."""
+def consider(
+    case: Case, doubts: Mapping[str, str], canary: Canary = "unmade", weighed: Weighed | None = None
+) -> bool:
+    """Whatever can be done for a segment now; whether the run may have come further.
+
+    `weighed` is what the beacon and the scales say of it; nothing is drawn before they have.
+    """
     submission, changed = case.submission, False
     if submission.state == "rejected" or case.row.candidate != submission.id:
         return False
@@ -41,11 +47,34 @@ def consider(case: Case, doubts: Mapping[str, str], canary: Canary = "unmade") -
         )
         deciding.provisional(case.here, case.session, submission, case.row)
         changed = True
-    if "audit" not in submission.facts and not draw(case):
-        return changed
+    if "audit" not in submission.facts:
+        if weighed is None:
+            return changed
+        if weighed.findings.faults:
+            return _unfit(case, weighed)
+        _note(case, weighed)
+        draw(case, weighed.drawn, weighed.findings.doubts)
     if submission.state == "checked":
         return _accepting(case, canary) or changed
     return _releasing(case, canary) or changed
+
+
+def _note(case: Case, weighed: Weighed) -> None:
+    """What the scales said, for the log and for whoever is weighed next."""
+    if weighed.facts is None:
+        return
+    sure = weighed.facts.get("gate") is not None and not weighed.findings.doubts
+    outcome = "pass" if sure else "inconclusive"
+    deciding.verdict(case.here, case.session, case.submission, "gate", outcome, evidence=weighed.evidence)
+    case.note(**weighing.kept(weighed))
+
+
+def _unfit(case: Case, weighed: Weighed) -> bool:
+    """Numbers that nobody can build on: out of the run, and the unit is done again; nobody is punished."""
+    reason = "; ".join(f"{name}: {sentence}" for name, sentence in weighed.findings.faults.items())
+    deciding.verdict(case.here, case.session, case.submission, "admission", "fail", evidence=weighed.evidence)
+    undoing.undo(case.here, case.session, case.submission, case.row, reason[:400], blame=True)
+    return True
 
 
 def tried_next(case: Case) -> Unit | None:
@@ -250,6 +279,7 @@ def _convict(here: "Coordinator", session: Session, submission: SubmissionRow, l
     event = f"forfeit {submission.id}"
     here.book.forfeit(session, event, account, lineage, submission.id, now)
     happened(session, now, "escrow_forfeited", account=account, lineage=lineage, submission=submission.id)
+    banning.bar(here, session, account)
 
 
 def _doubt(case: Case) -> None:

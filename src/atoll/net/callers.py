@@ -1,8 +1,10 @@
 """Who asks: devices that act for accounts, known since they joined; each of their requests is good once."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import case, func, insert, or_, select, update
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from sqlalchemy import bindparam, case, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -17,6 +19,14 @@ from atoll.net.tables import Account, Device
 DEVICES, NONCES = (Base.metadata.tables[name] for name in ("devices", "nonces"))
 AWAY = 3600.0
 """Seconds of silence after which a device that comes back has been away: twice as long as any must wait."""
+CAME = or_(DEVICES.c.seen < bindparam("absent"), DEVICES.c.since == 0)
+HEARD = (
+    update(DEVICES)
+    .where(DEVICES.c.id.in_(bindparam("names", expanding=True)))
+    .values(since=case((CAME, bindparam("now")), else_=DEVICES.c.since), seen=bindparam("now"))
+)
+MOST = 100_000
+"""Devices that are remembered at a time."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +38,42 @@ class Caller:
     signed: Signed
 
 
-def device(database: Database, key_id: str, now: float) -> Device | None:
-    """A device by its id, if it may still act."""
-    with database.reading() as session:
-        row = session.get(Device, key_id)
-    return row if row is not None and row.expires > now else None
+@dataclass(frozen=True)
+class Known:
+    """A device that has joined, and its key, ready to check signatures with."""
+
+    id: str
+    account: str
+    key: Ed25519PublicKey
+    expires: float
+
+
+class Devices:
+    """Devices by their ids, each looked up once.
+
+    What is remembered cannot become false: an id is the hash of the key, a device never changes its account,
+    and a delegation that was good until some day is good until then, whatever other was signed since. One
+    that has expired is looked up again, for there may be a newer one.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: dict[str, Known] = {}
+
+    def find(self, key_id: str, now: float) -> Known | None:
+        """A device, if it may still act."""
+        known = self._known.get(key_id)
+        if known is not None and known.expires > now:
+            return known
+        with self._database.reading() as session:
+            row = session.get(Device, key_id)
+        if row is None or row.expires <= now:
+            return None
+        known = Known(row.id, row.account, keys.public_key(row.public), row.expires)
+        if len(self._known) >= MOST:
+            self._known.clear()
+        self._known[key_id] = known
+        return known
 
 
 def present(device: Device, now: float) -> None:
@@ -42,10 +83,9 @@ def present(device: Device, now: float) -> None:
     device.seen = now
 
 
-def heard(session: Session, name: str, now: float) -> None:
-    """The same for a device that nobody has looked at, without looking."""
-    came = case((or_(DEVICES.c.seen < now - AWAY, DEVICES.c.since == 0), now), else_=DEVICES.c.since)
-    session.execute(update(DEVICES).where(DEVICES.c.id == name).values(since=came, seen=now))
+def heard(session: Session, names: Sequence[str], now: float) -> None:
+    """The same for devices that nobody has looked at, without looking."""
+    session.execute(HEARD, {"names": list(names), "now": now, "absent": now - AWAY})
 
 
 def once(session: Session, signed: Signed) -> None:

@@ -1,5 +1,6 @@
 """One segment of a training while it is looked at: what was drawn for it, what is known of its maker."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from atoll.net.policing import Police
 from atoll.net.protocol import Numerics, Result, Unit
 from atoll.net.tables import Device, RecordRow, SubmissionRow, TaskRow
 from atoll.net.verification import policy
-from atoll.net.verification.beacon import BeaconError
+from atoll.net.verification.beacon import BeaconError, Draw
 
 if TYPE_CHECKING:
     from atoll.net.coordinator import Coordinator
@@ -66,13 +67,17 @@ class Case:
         self.note(audit={**self.audit, **facts})
 
 
-def draw(case: Case) -> bool:
-    """Let the beacon say what is asked; whether it has spoken."""
-    submission, beacon = case.submission, case.police.beacon
+def spoken(police: Police, submission: SubmissionRow) -> Draw | None:
+    """What the beacon says of a submission; None while it says nothing. It may have to be asked elsewhere."""
     try:
-        drawn = beacon.draw(beacon.settings.round_after(submission.created))
+        return police.beacon.draw(police.beacon.settings.round_after(submission.created))
     except BeaconError:
-        return False
+        return None
+
+
+def draw(case: Case, drawn: Draw, doubts: Mapping[str, str]) -> None:
+    """Let the beacon say what is asked of a segment; if that is odd, by two auditors."""
+    submission = case.submission
     facts = {"submission": submission.id, **drawn.model_dump(mode="json")}
     case.here.book.note(case.session, "beacon", facts, case.here.clock.date())
     intervals = max(1, len(case.result.chain) - 1)
@@ -82,7 +87,7 @@ def draw(case: Case) -> bool:
         drawn.bytes,
         submission.id,
         intervals,
-        submission.facts.get("doubts", {}),
+        {**submission.facts.get("doubts", {}), **doubts},
     )
     number = audit.interval
     if number is None:  # it is looked at before it is final, if not before it is accepted
@@ -92,7 +97,7 @@ def draw(case: Case) -> bool:
         audit={
             "due": audit.due,
             "reason": audit.reason,
-            "repeated": audit.repeated and case.awake() > FEW,
+            "repeated": (audit.repeated or bool(doubts)) and case.awake() > FEW,
             "interval": number,
             "phase": "accept" if audit.due else "release",
             "owed": "whole" if whole else "interval",
@@ -101,7 +106,6 @@ def draw(case: Case) -> bool:
         }
     )
     challenge(case)
-    return True
 
 
 def challenge(case: Case) -> None:

@@ -3,7 +3,7 @@
 The database does the looking: a request costs as much with a thousand tasks as with ten.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, aliased
 from atoll.net import leasing
 from atoll.net.planning import Plan
 from atoll.net.protocol import Capabilities, ReasonCode, Refusal, Unit
-from atoll.net.tables import Device, LeaseRow, TaskRow
+from atoll.net.tables import Device, LeaseRow, SubmissionRow, TaskRow
 
 LATE = "release"
 """How audits are called that nothing but the end of the run waits for."""
@@ -21,10 +21,13 @@ LOOK = 64
 """Tasks that fit, the oldest first, among which one is chosen whose files the machine has."""
 AGAIN = 3600.0
 """Seconds after which a machine may try once more what failed on it, if nobody else has."""
+ALONE = 60.0
+"""The same where no other machine was heard of for half an hour."""
+AWAKE = 1800.0
 STAY = 16.0
 """Times that it takes to send a state for which a machine should have been there before it trains …"""
 GRACE = 4.0
-"""… unless nobody who has takes the task for so many times of it."""
+"""… but less and less of it while nobody takes the task, and after so many times of it nothing at all."""
 LONG = 8.0
 """Times that it takes to send a state for which a training should at least last."""
 
@@ -61,7 +64,7 @@ def choose(
 ) -> Choice | Refusal:
     """The best of the free tasks for this device; `may` says who audits what."""
     free = TaskRow.state.in_(leasing.FREE)
-    rules = _rules(device, capabilities, now)
+    rules = _rules(device, capabilities, now - (ALONE if _is_alone(session, device, now) else AGAIN))
     fitting = _where(select(TaskRow), free, rules)
     first = fitting.order_by(_urgency(), TaskRow.gpu != capabilities.gpu, TaskRow.id).limit(LOOK)
     pairs = [(row, Unit.model_validate(row.unit)) for row in session.scalars(first)]
@@ -73,6 +76,12 @@ def choose(
     if not pairs:
         sentence = "what is left needs machines of other accounts; there will be more"
         return Refusal(reason="waiting", sentence=sentence, retry_after_s=0)
+    pairs = [pair for pair in pairs if _is_comparable(session, *pair, capabilities, now)]
+    if not pairs:
+        sentence = (
+            "results of what is left differ, and machines that compute as one of those did are asked first"
+        )
+        return Refusal(reason="numerics", sentence=sentence, retry_after_s=0)
     for row, unit in pairs:
         if _stays(row, unit, device, capabilities, now):
             speed = device.speed or capabilities.speed
@@ -82,8 +91,8 @@ def choose(
     return Refusal(reason="waiting", sentence=sentence, retry_after_s=0)
 
 
-def _rules(device: Device, capabilities: Capabilities, now: float) -> list[Rule]:
-    """What a task must be, one thing after the other."""
+def _rules(device: Device, capabilities: Capabilities, before: float) -> list[Rule]:
+    """What a task must be, one thing after the other; `before` then it may be tried again where it failed."""
     kinds = func.min(TaskRow.role)
     words = "there is work of the kind '{}', which your machine does not take"
     rules = [Rule(TaskRow.role.in_(capabilities.roles), "role", words, select(kinds))]
@@ -96,25 +105,49 @@ def _rules(device: Device, capabilities: Capabilities, now: float) -> list[Rule]
         rules.append(Rule(TaskRow.disk * 2 <= capabilities.disk, "too-little-memory", words))
     clean = cast(TaskRow.failed, String).not_like(f"%{device.id}%")
     words = "what is free failed on your machine before; another one tries it"
-    rules.append(Rule(or_(clean, TaskRow.heard < now - AGAIN), "waiting", words))
+    rules.append(Rule(or_(clean, TaskRow.heard <= before), "waiting", words))
     words = "what is left needs machines of other accounts; there will be more"
     return [*rules, Rule(_others(device), "waiting", words)]
 
 
 def _others(device: Device) -> ColumnElement[bool]:
-    """Copies that must agree are made by different accounts, and nobody audits himself."""
+    """Copies that must agree are made by different accounts.
+
+    What counts is who holds a copy now, and who has handed one in. Whose lease was lost may make another one:
+    else two accounts, of which one was away for a while, could wait for a third for ever.
+    """
     sibling = aliased(TaskRow)
-    return not_(
-        exists()
-        .where(
-            sibling.key == TaskRow.key,
-            sibling.id != TaskRow.id,
-            LeaseRow.task == sibling.id,
-            LeaseRow.account == device.account,
-            LeaseRow.state != "released",
-        )
-        .correlate(TaskRow)
-    )
+    holds = exists().where(LeaseRow.id == sibling.holder, LeaseRow.account == device.account)
+    made = exists().where(SubmissionRow.id == sibling.candidate, SubmissionRow.account == device.account)
+    same = (sibling.key == TaskRow.key, sibling.id != TaskRow.id)
+    own = or_(and_(sibling.state.in_(leasing.HELD), holds), made)
+    return not_(exists().where(*same, own).correlate(TaskRow))
+
+
+def _is_alone(session: Session, device: Device, now: float) -> bool:
+    """Whether no other machine was heard of lately."""
+    others = select(Device.id).where(Device.id != device.id, Device.seen > now - AWAKE)
+    return session.scalar(others.limit(1)) is None
+
+
+def _is_comparable(
+    session: Session, row: TaskRow, unit: Unit, capabilities: Capabilities, now: float
+) -> bool:
+    """Whether what a machine makes could agree with what others made of the same unit.
+
+    Where copies differ, it may be by their arithmetic: then one more of somebody with the arithmetic of one
+    of them says more than one of a third kind. After an hour anybody may make it.
+    """
+    if unit.quorum < 2 or row.copy < unit.quorum or now - row.created >= AGAIN:
+        return True
+    made = select(SubmissionRow.result).join(TaskRow, TaskRow.candidate == SubmissionRow.id)
+    kinds = {_kind(result["numerics"]) for result in session.scalars(made.where(TaskRow.key == row.key))}
+    return _kind(capabilities.numerics.model_dump()) in kinds
+
+
+def _kind(numerics: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Of a machine's arithmetic, what no manifest pins."""
+    return tuple(numerics.get(name) for name in ("device", "torch", "capability"))
 
 
 def _where(query: Select[Any], free: ColumnElement[bool], rules: Collection[Rule]) -> Select[Any]:
@@ -177,7 +210,12 @@ def _stays(row: TaskRow, unit: Unit, device: Device, capabilities: Capabilities,
     """
     sending = _sending(unit, capabilities)
     waited = now - max(row.created, row.heard)
-    return now - device.since >= STAY * sending or waited >= GRACE * sending
+    return now - device.since >= stay(sending, waited)
+
+
+def stay(sending: float, waited: float) -> float:
+    """Seconds for which a machine must have been here: the less, the longer a task has waited for one."""
+    return STAY * sending - waited * STAY / GRACE
 
 
 def _sized(plan: Plan, row: TaskRow, unit: Unit, speed: float, target: float) -> Unit:

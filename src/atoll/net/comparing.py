@@ -1,9 +1,10 @@
 """What a coordinator, which opens no tensors, finds out by processes of its own: likeness, canaries."""
 
+import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -17,7 +18,7 @@ from atoll.net.tables import SubmissionRow
 from atoll.net.verification import asking
 from atoll.net.verification.asking import COMMITTED
 from atoll.net.verification.comparison import Report
-from atoll.runs import file_digest
+from atoll.runs import DONE, file_digest
 
 LONGEST = 1 << 20
 """Bytes of an auditor's report."""
@@ -50,7 +51,7 @@ class Tools:
 
     def _near(self, artifacts: Artifacts, one: SubmissionRow, other: SubmissionRow) -> bool:
         left, right = (_files(row) for row in (one, other))
-        if left.keys() != right.keys():
+        if left.keys() != right.keys() or not all(_fits(artifacts, files) for files in (left, right)):
             return False
         for path, file in left.items():
             if file.sha256 != right[path].sha256 and not self._same(artifacts, file, right[path]):
@@ -94,6 +95,22 @@ def report(artifacts: Artifacts, result: Result) -> Report | None:
         return None if file is None else Report.model_validate_json(artifacts.read(file.sha256, LONGEST))
     except (AtollError, ValidationError, OSError):
         return None
+
+
+def _fits(artifacts: Artifacts, files: Mapping[str, File]) -> bool:
+    """Whether records have the digests of the files that came with them: others are not compared."""
+    for path, file in files.items():
+        folder, _, name = path.rpartition("/")
+        if name != DONE:
+            continue
+        try:
+            listed = json.loads(artifacts.read(file.sha256, LONGEST))["files"]
+            there = {name: files[f"{folder}/{name}"].sha256 for name in listed if f"{folder}/{name}" in files}
+            if any(listed[name] != sha256 for name, sha256 in there.items()):
+                return False
+        except (AtollError, ValueError, TypeError, KeyError, OSError):
+            return False
+    return True
 
 
 def _files(row: SubmissionRow) -> dict[str, File]:

@@ -8,15 +8,16 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from atoll.net import callers, leasing, results, vouching
+from atoll.net import banning, callers, holding, leasing, results, vouching
 from atoll.net.artifacts import Artifacts
+from atoll.net.beating import Beats
 from atoll.net.callers import Caller, once
 from atoll.net.choosing import Choice, choose, is_any_free, learn, none_free
 from atoll.net.crash import crash_point
-from atoll.net.database import Base, Database
+from atoll.net.database import Database
 from atoll.net.faults import Faults
 from atoll.net.judging import Judge
 from atoll.net.pacing import Pace
@@ -43,25 +44,10 @@ from atoll.net.protocol import (
 )
 from atoll.net.results import NotYours
 from atoll.net.signing import Signed
-from atoll.net.tables import TASK_FIELDS, BlobRow, Device, LeaseRow, SubmissionRow, TaskRow, happened
+from atoll.net.tables import BlobRow, Device, LeaseRow, SubmissionRow, TaskRow, happened
 from atoll.storage.clock import CLOCK, Clock
 
 ACTIVE = "active"
-GIVEN_AWAY = "it was given to another"
-LEASES, TASKS = (Base.metadata.tables[name] for name in ("leases", "tasks"))
-HOLDING = (
-    select(
-        LeaseRow.account,
-        LeaseRow.fence.label("lease_fence"),
-        LeaseRow.deadline.label("lease_deadline"),
-        LeaseRow.task,
-        TaskRow.name,
-        *(getattr(TaskRow, key) for key in TASK_FIELDS),
-    )
-    .join(TaskRow, TaskRow.id == LeaseRow.task)
-    .where(LeaseRow.id == bindparam("name"))
-)
-"""A lease by its name, and the task that it is of."""
 COUNTED, LONGEST = 60.0, 1800.0
 """Seconds for which a count of machines is good, and after which at the latest one may ask again."""
 
@@ -102,17 +88,21 @@ class Coordinator:
     """Whether another address serves the run now: then nothing is written here any more."""
     faults: Faults = field(default_factory=Faults)
     pace: Pace = field(default_factory=Pace)
+    beats: Beats = field(default_factory=Beats)
     _counted: float = -1.0
     _awake: int = 0
     """Machines that were heard of lately, counted now and then."""
+
+    def __post_init__(self) -> None:
+        self.devices = callers.Devices(self.database)
 
     def join(self, message: Join, signed: Signed) -> Joined:
         """A device introduces itself, or does so again."""
         return callers.join(self.database, self.book, self.clock.date(), message, signed)
 
-    def device(self, key_id: str) -> Device | None:
+    def device(self, key_id: str) -> callers.Known | None:
         """A device by its id, if it may still act."""
-        return callers.device(self.database, key_id, self.clock.date())
+        return self.devices.find(key_id, self.clock.date())
 
     def remember(self, caller: Caller) -> None:
         """Take a request that changes nothing else at most once."""
@@ -144,6 +134,8 @@ class Coordinator:
             held = session.scalar(
                 select(func.count()).where(LeaseRow.account == caller.account, LeaseRow.state == ACTIVE)
             )
+            if barred := self.judge.barred(session, caller.account):
+                return self._refused("banned", barred, LONGEST)
             if (held or 0) >= self.limits.leases:
                 return self._refused(
                     "limit", f"your account has {held} leases; finish some", self.limits.retry
@@ -218,13 +210,7 @@ class Coordinator:
         definition = row.unit if len(str(row.unit)) < 40_000 else None
         facts = {"lease": name, "unit": row.name, "fence": row.fence, "account": caller.account}
         facts |= {"device": caller.device, "price": unit.price, "first": unit.first, "last": unit.last}
-        facts |= {
-            "digest": row.digest,
-            "key": row.key,
-            "copy": row.copy,
-            "role": row.role,
-            "about": row.about,
-        }
+        facts |= {name: getattr(row, name) for name in ("digest", "key", "copy", "role", "about")}
         self.book.note(session, "lease", {**facts, "definition": definition}, now)
         return self._offer(session, lease, now)
 
@@ -235,7 +221,7 @@ class Coordinator:
             lease=lease.id,
             unit=Unit.model_validate(lease.unit),
             fence=lease.fence,
-            heartbeat_s=self.terms.heartbeat,
+            heartbeat_s=self.beats.seconds(self, session),
             soft_deadline=lease.created + lease.expected,
             hard_deadline=lease.deadline,
             resume=micro,
@@ -249,30 +235,8 @@ class Coordinator:
         return Refusal(reason=reason, sentence=sentence, retry_after_s=retry, now=self.clock.date())
 
     def heartbeat(self, caller: Caller, name: str, message: Heartbeat) -> HeartbeatAnswer:
-        """A holder is still there; most requests are this one, so it reads and writes as little as it can."""
-        now = self.clock.date()
-        with self.database.writing(durable=False) as session:
-            once(session, caller.signed)
-            held = session.execute(HOLDING, {"name": name}).first()
-            if held is None or held.account != caller.account:
-                raise NotYours("there is no such lease of yours")
-            if held.lease_fence != message.fence:
-                raise leasing.LeaseError(
-                    "fence", f"this lease has fence {held.lease_fence}, not {message.fence}"
-                )
-            task = leasing.Task(**{key: getattr(held, key) for key in TASK_FIELDS})
-            after = leasing.heartbeat(task, message.fence, now)
-            terms = {"heartbeat_s": self.terms.heartbeat, "now": now}
-            if after is None:
-                reason = f"{held.name} is {held.state}" if held.fence == message.fence else GIVEN_AWAY
-                return HeartbeatAnswer(verdict="stop", reason=reason, deadline=held.lease_deadline, **terms)
-            facts = {"step": message.step, "loss": message.loss, "head": message.head}
-            times = {"heard": now, "state": ACTIVE, "deadline": after.deadline}
-            session.execute(update(LEASES).where(LEASES.c.id == name).values(**facts, **times))
-            changed = {"state": after.state, "heard": after.heard}
-            session.execute(update(TASKS).where(TASKS.c.id == held.task).values(**changed))
-            callers.heard(session, caller.device, now)
-        return HeartbeatAnswer(verdict="keep", deadline=after.deadline, **terms)
+        """A holder is still there; most requests are this one, so many are written at once."""
+        return self.beats.hear(self, caller, name, message)
 
     def progress(self, caller: Caller, name: str, message: Progress) -> Acknowledged:
         """A state on the way that is here: whoever comes next goes on from it."""
@@ -376,7 +340,9 @@ class Coordinator:
             for held in message.leases:
                 leases[held.lease] = self._advice(session, caller, held.lease, held.fence, held.done)
             here = set(session.scalars(select(BlobRow.sha256).where(BlobRow.sha256.in_(message.files))))
-        files: dict[str, Any] = {name: "keep" if name in here else "drop" for name in message.files}
+            lost = holding.missing(session, message.files)
+        words = {**dict.fromkeys(lost, "submit"), **dict.fromkeys(here, "keep")}
+        files: dict[str, Any] = {name: words.get(name, "drop") for name in message.files}
         return Reconciled(leases=leases, files=files, now=now)
 
     def _advice(self, session: Session, caller: Caller, name: str, fence: int, done: bool) -> str:
@@ -397,4 +363,6 @@ class Coordinator:
             raise NotYours("there is no such lease of yours")
         if lease.fence != fence:
             raise leasing.LeaseError("fence", f"this lease has fence {lease.fence}, not {fence}")
+        if lease.state == banning.BARRED:
+            raise leasing.LeaseError("banned", banning.SENTENCE)
         return lease, session.get_one(TaskRow, lease.task)

@@ -47,6 +47,8 @@ class AccountPage:
     number: int
     nickname: str
     records: list[RecordRow]
+    barred: str
+    """Why it gets no more work; empty if it does."""
     balances: list[tuple[str, str, int]]
     """Lineage, bucket, milli-credits."""
     submissions: list[tuple[SubmissionRow, TaskRow]]
@@ -144,6 +146,7 @@ def account(here: Coordinator, number: int) -> AccountPage:
             row.number,
             row.nickname,
             list(session.scalars(select(RecordRow).where(RecordRow.account == row.id))),
+            here.judge.barred(session, row.id),
             _balances(session, row.id),
             [(submission, task) for submission, task in handed],
             [(verdict, verdict.by == row.id) for verdict in verdicts],

@@ -167,6 +167,14 @@ class Credit(Facts):
     submission: str | None = None
 
 
+class Ban(Facts):
+    """An account gets no more work, on the ground of verdicts."""
+
+    account: Sha256
+    reason: str
+    verdicts: tuple[int, ...] = ()
+
+
 class Outage(Facts):
     """When the coordinator was away."""
 
@@ -204,6 +212,7 @@ KINDS: dict[str, type[Facts]] = {
     "verdict": Verdict,
     "decision": Decision,
     "credit": Credit,
+    "ban": Ban,
     "outage": Outage,
     "rotation": Rotation,
     "fork": Fork,

@@ -67,6 +67,13 @@ class Home:
         if not place.is_file():
             _link(path, place)
 
+    def files(self) -> dict[str, int]:
+        """The sizes of all files that are here by their hashes, those needed last first."""
+        entries = [
+            (path.name, path.stat()) for path in (self.folder / "files").iterdir() if len(path.name) == 64
+        ]
+        return {name: facts.st_size for name, facts in sorted(entries, key=lambda pair: -pair[1].st_atime)}
+
     def forget(self, room: int, needed: Iterable[File] = ()) -> None:
         """Remove the files that were not needed for the longest time, until all that is left has room."""
         kept = {file.sha256 for file in needed}

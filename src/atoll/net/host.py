@@ -34,6 +34,7 @@ from atoll.net import (
     relocating,
     settling,
     units,
+    weighing,
 )
 from atoll.net.api import create_app
 from atoll.net.artifacts import Artifacts
@@ -88,6 +89,9 @@ class Choices:
     audits: bool | None = None
     """Whether trainings are audited by others; None for wherever two must agree on data as well."""
     rules: policing.Rules = field(default_factory=policing.Rules)
+
+    weighs: bool = True
+    """Whether audited trainings are weighed here: torch must be installed, or nothing is found."""
 
     @property
     def policed(self) -> bool:
@@ -172,6 +176,8 @@ class Hosted:
 def opened(run: Run, choices: Choices, clock: Clock = CLOCK) -> Iterator[Hosted]:
     """Publish a run, or take up one that was published here before."""
     place = run.path / FOLDER
+    if choices.policed and not place.exists():
+        _ = choices.rules.public  # a beacon that does not answer is told before anything is written
     place.mkdir(parents=True, exist_ok=True)
     database = Database(choices.database or str(place / "coordinator.db"))
     try:
@@ -183,7 +189,7 @@ def opened(run: Run, choices: Choices, clock: Clock = CLOCK) -> Iterator[Hosted]
         draft = _manifest(published.config, choices, keys.public_hex(key), keys.public_hex(log_key))
         text = _known(database, draft)
         if text is None and choices.policed:
-            checks = choices.rules.published(key, clock.date())
+            checks = choices.rules.published(key, clock.date(), choices.target)
             draft = draft.model_copy(update={"policy": {**draft.policy, **checks}})
         if text is None:
             text = _publish(run, draft, published, artifacts, key, clock)
@@ -195,7 +201,10 @@ def opened(run: Run, choices: Choices, clock: Clock = CLOCK) -> Iterator[Hosted]
             artifacts,
             GraphPlan(here, manifest, choices.quorum, lambda file: artifacts.read(file.sha256)),
             Books(signer),
-            judging.Judge(_police(database, manifest, key, clock)),
+            judging.Judge(
+                _police(database, manifest, key, clock),
+                scales=weighing.Scales(here) if choices.weighs else None,
+            ),
             run=manifest.digest,
             terms=choices.terms,
             limits=Limits(retry=choices.retry, target=manifest.target_s),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from atoll.net import admitting, auditors, audits, cases, comparing, leasing, undoing
+from atoll.net import admitting, auditors, audits, banning, cases, comparing, leasing, undoing, weighing
 from atoll.net.auditors import Canary
 from atoll.net.cases import Case
 from atoll.net.crash import crash_point
@@ -15,9 +15,10 @@ from atoll.net.filing import TABLE, table_of
 from atoll.net.policing import Police
 from atoll.net.protocol import Result, Unit
 from atoll.net.tables import Device, LeaseRow, RecordRow, Setting, SubmissionRow, TaskRow, happened
-from atoll.net.verification import quorum
+from atoll.net.verification import bands, quorum
 from atoll.net.verification.admission import Findings
 from atoll.net.verification.comparison import Report
+from atoll.net.weighing import Weighed
 
 if TYPE_CHECKING:
     from atoll.net.coordinator import Coordinator
@@ -37,6 +38,7 @@ class Seen:
     """Pairs of submissions that say the same within rounding."""
     report: Report | None = None
     canary: Canary = None
+    weighed: Weighed | None = None
 
 
 class Judge:
@@ -45,8 +47,13 @@ class Judge:
     Without `police` there are no audits: what is admitted is accepted, as among friends.
     """
 
-    def __init__(self, police: Police | None = None, tools: comparing.Tools | None = None) -> None:
-        self.police, self.tools = police, tools or comparing.Tools()
+    def __init__(
+        self,
+        police: Police | None = None,
+        tools: comparing.Tools | None = None,
+        scales: weighing.Scales | None = None,
+    ) -> None:
+        self.police, self.tools, self.scales = police, tools or comparing.Tools(), scales
 
     def consider(self, here: "Coordinator", number: str) -> None:
         """Look at a submission, and at whatever follows from it."""
@@ -61,6 +68,10 @@ class Judge:
     def may(self, session: Session, row: TaskRow, device: Device, now: float) -> bool:
         """Whether a machine may do an audit."""
         return self.police is None or not row.about or auditors.may(session, self.police, row, device, now)
+
+    def barred(self, session: Session, account: str) -> str:
+        """Why an account gets no more work; nothing if it does."""
+        return banning.reason(session, self.police, account)
 
     def is_on_probation(self, session: Session, account: str) -> bool:
         """Whether all that an account does is audited."""
@@ -86,7 +97,7 @@ class Judge:
             return Seen(findings, self.tools.alike(here.artifacts, rivals))
         if unit.quorum > 1:
             return Seen(alike=self.tools.alike(here.artifacts, rivals))
-        return Seen(canary=self._canary(here, submission, row))
+        return Seen(canary=self._canary(here, submission, row), weighed=self._weighed(here, submission, row))
 
     def _rivals(self, session: Session, row: TaskRow) -> list[SubmissionRow]:
         """Results of the other copies of a unit, if several must agree."""
@@ -94,6 +105,14 @@ class Judge:
             return []
         same = select(TaskRow.candidate).where(TaskRow.key == row.key, TaskRow.candidate != "")
         return list(session.scalars(select(SubmissionRow).where(SubmissionRow.id.in_(same))))
+
+    def _weighed(self, here: "Coordinator", submission: SubmissionRow, row: TaskRow) -> Weighed | None:
+        """What the beacon and the scales say of a segment of which nothing was drawn yet."""
+        if self.police is None or row.role != "train" or submission.id != row.candidate:
+            return None
+        if "audit" in submission.facts or (drawn := cases.spoken(self.police, submission)) is None:
+            return None
+        return weighing.look(here, self.scales, submission, row, drawn)
 
     def _canary(self, here: "Coordinator", submission: SubmissionRow, row: TaskRow) -> Canary:
         """A state that is known to be bad, if the next auditor is to be tried with one."""
@@ -109,7 +128,7 @@ class Judge:
         row = session.get_one(TaskRow, submission.task)
         if submission.state not in WAITING:
             case = self._case(here, session, submission, row)
-            return case is not None and audits.consider(case, {}, seen.canary)
+            return case is not None and audits.consider(case, {}, seen.canary, seen.weighed)
         if submission.id != row.candidate:
             self._second(here, session, submission, row)
             return False
@@ -126,7 +145,7 @@ class Judge:
             return self._quorum(here, session, row, unit, seen.alike)
         case = self._case(here, session, submission, row)
         if case is not None:
-            return audits.consider(case, seen.findings.doubts, seen.canary)
+            return audits.consider(case, seen.findings.doubts, seen.canary, seen.weighed)
         accept(here, session, submission, row, canonical=True)
         return True
 
@@ -185,7 +204,7 @@ class Judge:
         )
         if agreement.canonical is None:
             if agreement.hopeless:
-                self._set_aside(here, session, tasks)
+                self._set_aside(here, session, tasks, handed)
             elif all(task.candidate for task in tasks):
                 add_copy(session, tasks, here.clock.date())
                 happened(session, here.clock.date(), "quorum_disagrees", task=row.name, copies=len(tasks))
@@ -204,9 +223,14 @@ class Judge:
                 task.state = "final"  # nobody needs it any more
         return True
 
-    def _set_aside(self, here: "Coordinator", session: Session, tasks: list[TaskRow]) -> None:
+    def _set_aside(
+        self, here: "Coordinator", session: Session, tasks: list[TaskRow], handed: list[SubmissionRow]
+    ) -> None:
         """Everybody comes to something else: it is the unit's own fault."""
-        reason = f"{len(tasks)} machines came to no agreement"
+        kinds = {bands.name_of(Result.model_validate(one.result).numerics) for one in handed}
+        reason = f"{len(tasks)} machines came to no agreement; they compute by {'; '.join(sorted(kinds))}"[
+            :500
+        ]
         for task in tasks:
             task.state = "quarantined"
         happened(session, here.clock.date(), "unit_quarantined", task=tasks[0].name, reason=reason)

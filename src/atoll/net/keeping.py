@@ -10,7 +10,7 @@ from collections.abc import Callable
 from sqlalchemy import delete, func, or_, select
 
 from atoll.errors import AtollError
-from atoll.net import leasing
+from atoll.net import holding, leasing
 from atoll.net.coordinator import Coordinator
 from atoll.net.crash import crash_point
 from atoll.net.database import Away
@@ -104,7 +104,7 @@ class Keeper:
         self, here: Coordinator, every: float = EVERY, also: Callable[[], object] = lambda: None
     ) -> None:
         self._here, self._every, self._also = here, every, also
-        self._ended = threading.Event()
+        self._ended, self._care = threading.Event(), holding.Care()
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
 
     def start(self) -> None:
@@ -125,6 +125,7 @@ class Keeper:
         advance(self._here)
         self._also()
         self._here.faults.write(self._here.database, self._here.clock.date())
+        self._care.look(self._here)
 
     def _run(self) -> None:
         while not self._ended.is_set():

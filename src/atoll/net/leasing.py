@@ -38,6 +38,11 @@ class Terms:
     """How long one waits for whom."""
 
     heartbeat: float = 60.0
+    """Seconds between two signs of life of a holder, as long as few hold something."""
+    beats: float = 50.0
+    """Signs of life a second of all holders together: where there are more, each is heard rarer …"""
+    rarest: float = 300.0
+    """… but at least once in so many seconds."""
     suspect: float = 900.0
     """Seconds of silence after which a holder is in doubt; nothing is taken from it."""
     lost: float = 3600.0
@@ -66,6 +71,11 @@ class Task:
     """The submission that is looked at, or was accepted."""
     failed: frozenset[str] = frozenset()
     """Machines on which it failed."""
+
+
+def interval(holders: int, terms: Terms) -> float:
+    """Seconds between two signs of life where so many hold something."""
+    return max(terms.heartbeat, min(terms.rarest, holders / terms.beats))
 
 
 def lease(task: Task, holder: str, now: float, expected: float, terms: Terms) -> Task:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -13,14 +14,15 @@ from atoll.net.protocol import Manifest, Numerics
 from atoll.net.statements import compact
 from atoll.net.verification import policy
 from atoll.net.verification.bands import Band, Bands, name_of
-from atoll.net.verification.beacon import Beacon, BeaconSettings, ChainBeacon
+from atoll.net.verification.beacon import Beacon, BeaconSettings, ChainBeacon, DrandBeacon
 from atoll.net.verification.policy import AuditPolicy
 from atoll.storage.clock import Clock
 
 BEACON = "beacon"
 """The setting that holds another beacon than the manifest's: of whoever went on with the run."""
-PERIOD, ROUNDS = 10.0, 2**20
-"""Seconds from round to round of a coordinator's own beacon, and how many it has: four months."""
+PERIODS, ROUNDS = (10.0, 60.0), 2**21
+"""Seconds from round to round of a coordinator's own beacon, the longer the longer its leases last, and how
+many it has: four years where leases last two hours, eight months where they last minutes."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,20 @@ class Rules:
 
     audit: AuditPolicy = field(default_factory=AuditPolicy)
     bands: Bands = field(default_factory=Bands)
-    period: float = PERIOD
+    period: float = 0.0
+    """Seconds from round to round; 0 for as long as suits the leases."""
     rounds: int = ROUNDS
+    beacon: str = ""
+    """URL/HASH of a drand network, or of files with its answers; else the coordinator's own chain."""
 
-    def published(self, key: Ed25519PrivateKey, now: float) -> dict[str, Any]:
-        """For the manifest: rates, escrow, bands and the end of the beacon's chain."""
-        beacon = own_beacon(key, now, self.period, self.rounds)
+    @cached_property
+    def public(self) -> BeaconSettings | None:
+        """The network that draws, if one was named; it is asked once, and refused if it does not answer."""
+        return DrandBeacon.publish(self.beacon) if self.beacon else None
+
+    def published(self, key: Ed25519PrivateKey, now: float, target: float = 0.0) -> dict[str, Any]:
+        """For the manifest: rates, escrow, bands and where randomness comes from."""
+        beacon = self.public or own_beacon(key, now, self.period or period_for(target), self.rounds)
         return {
             "audit": self.audit.model_dump(mode="json"),
             "escrow_units": policy.escrow_units(self.audit),
@@ -60,6 +70,11 @@ class Police:
         return one == other or self.band(one, other) is not None
 
 
+def period_for(target: float) -> float:
+    """Seconds from round to round, where a lease lasts so many: waiting for one is hardly felt."""
+    return min(PERIODS[1], max(PERIODS[0], target / 120))
+
+
 def own_beacon(key: Ed25519PrivateKey, now: float, period: float, rounds: int) -> BeaconSettings:
     """A chain of hashes that begins with a secret of this key and this moment."""
     return ChainBeacon.publish(_secret(key, now), now, period, rounds)
@@ -77,10 +92,15 @@ def opened(
         return None
     try:
         settings = BeaconSettings.model_validate_json(compact(beacon or tree.get("beacon")))
+        source: Beacon = (
+            ChainBeacon(_secret(key, settings.genesis), settings, clock.date)
+            if settings.url is None
+            else DrandBeacon(settings, now=clock.date)
+        )
         return Police(
             AuditPolicy.model_validate_json(compact(tree["audit"])),
             Bands.model_validate_json(compact(tree.get("bands") or {})),
-            ChainBeacon(_secret(key, settings.genesis), settings, clock.date),
+            source,
         )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

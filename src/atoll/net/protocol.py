@@ -356,7 +356,7 @@ class Reconciled(Message):
     """What to do with each."""
 
     leases: dict[Identifier, Literal["keep", "submit", "drop"]]
-    files: dict[Sha256, Literal["keep", "drop"]]
+    files: dict[Sha256, Literal["keep", "submit", "drop"]]
     now: Seconds
 
 

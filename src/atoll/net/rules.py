@@ -339,6 +339,25 @@ def _hard(known: Known, entry: Entry, event: facts.Credit) -> bool:
     )
 
 
+def bans(known: Known) -> Faults:
+    """An account is shut out on hard verdicts about its own work, and gets no lease after that."""
+    since: dict[str, int] = {}
+    for entry, ban in known.history.of(facts.Ban):
+        since[ban.account] = entry.index
+        against = [
+            place.index
+            for number, (_, result) in known.results.items()
+            if result.account == ban.account
+            for place, one in known.verdicts.get(number, ())
+            if one.hard and one.verdict == "fail" and place.index < entry.index
+        ]
+        if not ban.verdicts or not set(ban.verdicts) <= set(against):
+            yield f"entry {entry.index}: account {ban.account:.12} is shut out without a hard verdict"
+    for entry, lease in known.history.of(facts.Lease):
+        if entry.index > since.get(lease.account, entry.index):
+            yield f"entry {entry.index}: lease {lease.lease:.12} went to an account that was shut out"
+
+
 RULES: Mapping[str, Callable[[Known], Faults]] = {
     "accounts": accounts,
     "leases": leases,
@@ -347,6 +366,7 @@ RULES: Mapping[str, Callable[[Known], Faults]] = {
     "verdicts": verdicts,
     "decisions": decisions,
     "credit": credit,
+    "bans": bans,
     "lineage": lineage.lineage,
 }
 """By the name that a report gives them."""

@@ -122,10 +122,16 @@ class Turn:
     _beat: "Future[None] | None" = None
     _upload: "Future[None] | None" = None
     _due: float = 0.0
+    _told: float = 0.0
     _sent: int = -1
     _next: float = 0.0
     """When a state may be sent again."""
     _paused: bool = False
+
+    @property
+    def every(self) -> float:
+        """Seconds between two signs of life: as the coordinator said last, for many may have come since."""
+        return self._told or self.held.offer.heartbeat_s
 
     @property
     def going_on(self) -> str:
@@ -231,8 +237,7 @@ class Turn:
         """A heartbeat, if one is due and none is under way."""
         clock = self.machine.clock
         if clock.now() >= self._due and (self._beat is None or self._beat.done()):
-            wait = self.held.offer.heartbeat_s * random.uniform(1 - JITTER, 1 + JITTER)
-            self._due = clock.now() + wait
+            self._due = clock.now() + self.every * random.uniform(1 - JITTER, 1 + JITTER)
             self._beat = self._pool.submit(self._send_heartbeat)
 
     def _send_heartbeat(self) -> None:
@@ -247,7 +252,7 @@ class Turn:
         )
         try:
             answer = self.machine.client.heartbeat(self.held.offer.lease, message)
-            self.verdict = answer.verdict
+            self.verdict, self._told = answer.verdict, answer.heartbeat_s
         except Refused:
             self.verdict = "stop"
         except (AtollError, Interrupted):
@@ -266,7 +271,7 @@ class Turn:
             if pointer.is_file() and int(read_json(pointer)["step"]) > max(
                 self._sent, self.held.offer.unit.first
             ):
-                self._next = self.machine.clock.now() + self.held.offer.heartbeat_s
+                self._next = self.machine.clock.now() + self.every
                 self._upload = self._pool.submit(self._try_to_send)
 
     def _try_to_send(self) -> None:

@@ -47,7 +47,7 @@ class Sizes:
     memory: Mapping[str, int] = field(default_factory=dict)
     """Bytes that trainings need, as the plan counts them."""
     quorum: int = 2
-    """Machines that must agree on a share of data."""
+    """Accounts that must agree on whatever is not trained: shares of data, partitions, samples, reports."""
 
 
 def ready(run: Run, table: Table, read: Callable[[File], bytes], sizes: Sizes) -> list[Unit]:
@@ -201,6 +201,7 @@ def _unit(
         stage=node.name,
         role=role,
         inputs=tuple(table[path] for path in sorted(set(inputs))),
+        quorum=1 if role == "train" else sizes.quorum,  # trainings are replayed instead
         price=_price(amount, sizes),
         work=amount,
         gpu=node.training is not None or node.kind.gpu,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atoll.errors import AtollError, CorruptError, Interrupted, is_full
-from atoll.net import tiles, vouching
+from atoll.net import holding, tiles, vouching
 from atoll.net.client import Refused
 from atoll.net.home import RESULT, Held
 from atoll.net.protocol import Capabilities, LeaseOffer, Receipt, Reconcile, Refusal, Result, Submission
@@ -27,7 +27,9 @@ from atoll.runs import read_json, stamped, write_json
 from atoll.storage.patience import Fault
 
 WATCH = 600.0
-"""Seconds between two looks at the log."""
+"""Seconds between two looks at the log, and between two words about the files that are here."""
+HOLDS = 64
+"""Files, of those that were needed last, for which work is preferred that reads them."""
 
 
 @dataclass
@@ -43,6 +45,7 @@ class Worker:
     memory: Memory | None = None
     """The log as it was seen last."""
     _watched: float = -math.inf
+    _told: float = -math.inf
 
     @property
     def showcase(self) -> Showcase:
@@ -58,6 +61,7 @@ class Worker:
                 self.machine.clock.sleep(min(60.0, POLL * 50))
                 continue
             self.watch()
+            self.restore()
             answer = held.pop(0) if held else self._lease()
             if isinstance(answer, Refusal):
                 self.follow()
@@ -99,7 +103,8 @@ class Worker:
     def _lease(self) -> Held | Refusal:
         self.machine.tell.now("asking for work")
         home = self.machine.home
-        answer = self.machine.client.lease(self.capabilities, home.attempt())
+        able = self.capabilities.model_copy(update={"holds": tuple(home.files())[:HOLDS]})
+        answer = self.machine.client.lease(able, home.attempt())
         held = home.hold(answer, stamped(self.resolved)) if isinstance(answer, LeaseOffer) else answer
         home.answered()
         return held
@@ -215,6 +220,13 @@ class Worker:
             raise
         except (AtollError, Fault):
             return  # it is away: another time
+
+    def restore(self) -> None:
+        """Send what the coordinator has lost of what is here; asked now and then."""
+        now = self.machine.clock.now()
+        if now >= self._told + WATCH:
+            self._told = now
+            holding.give(self.machine)
 
     def _say(self, name: str, receipt: Receipt) -> None:
         worth = f", {receipt.price / 1000:g} credits" if receipt.price and receipt.state == "accepted" else ""

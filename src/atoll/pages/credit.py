@@ -22,7 +22,7 @@ USES = (
 def write_credit(run: Run, record: Mapping[str, Any]) -> Path:
     """Write `credit/credit.html`: values, where they come from, and what parts take from each other."""
     path = (run.path / CREDIT).with_suffix(".html")
-    parts = [{**part, "colour": colour(k)} for k, part in enumerate(record["parts"])]
+    parts = [{**part, "colour": colour(part["number"])} for part in record["parts"]]
     groups = [
         ("time", [{**row, "group": f"{row['from']:.2f} to {row['to']:.2f}"} for row in record["times"]]),
         ("class", record["classes"]),
@@ -32,11 +32,14 @@ def write_credit(run: Run, record: Mapping[str, Any]) -> Path:
         name=run.config.name,
         record=record,
         parts=parts,
-        plots=[drawn(lambda axes: _values(axes, parts)), drawn(lambda axes: _by_time(axes, record["times"]))],
+        plots=[
+            drawn(lambda axes: _values(axes, parts)),
+            drawn(lambda axes: _by_time(axes, parts, record["times"])),
+        ],
         groups=[(title, rows) for title, rows in groups if rows],
         redundancy=_scaled(record["redundancy"]),
         own=traces.own(run, record),
-        colours=[part["colour"] for part in parts],
+        colours=[colour(k) for k in range(run.members.count(run.config.partition.clusters))],
         sentence=SENTENCE,
         uses=USES,
     )
@@ -49,13 +52,14 @@ def _values(axes: Any, parts: Sequence[Mapping[str, Any]]) -> None:
         axes.bar(k, value["value"], color=part["colour"], width=0.7)
         axes.plot([k, k], [value["low"], value["high"]], color="#1c2833", lw=1.2)
     axes.axhline(0, color="#1c2833", lw=0.6)
-    axes.set(xlabel="expert", ylabel="value, in units of the loss", xticks=range(len(parts)))
+    axes.set(xlabel="part", ylabel="value, in units of the loss", xticks=range(len(parts)))
+    axes.set_xticklabels([part["number"] for part in parts])
 
 
-def _by_time(axes: Any, times: Sequence[Mapping[str, Any]]) -> None:
+def _by_time(axes: Any, parts: Sequence[Mapping[str, Any]], times: Sequence[Mapping[str, Any]]) -> None:
     middles = [(row["from"] + row["to"]) / 2 for row in times]
-    for k in range(len(times[0]["values"])):
-        axes.plot(middles, [row["values"][k]["value"] for row in times], color=colour(k), lw=1.4)
+    for k, part in enumerate(parts):
+        axes.plot(middles, [row["values"][k]["value"] for row in times], color=part["colour"], lw=1.4)
     axes.axhline(0, color="#1c2833", lw=0.6)
     axes.set(xlabel="t", ylabel="value at this time", xlim=(0, 1))
 

@@ -58,7 +58,7 @@ def write_report(run: Run, samples: Path) -> Path:
         ],
         worth=(credited := _credited(run)).get("parts", []),
         own=traces.own(run, credited),
-        colours=[colour(index) for index in range(clusters)],
+        colours=[colour(index) for index in range(run.members.count(clusters))],
         sentence=SENTENCE,
         curves=_loss_curves(run),
         held_out=held_out.table(run),

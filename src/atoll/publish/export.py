@@ -14,7 +14,7 @@ from atoll.data.hub import HUB
 from atoll.errors import AtollError, ConfigError, reason, refusal
 from atoll.models import checkpoint
 from atoll.publish import card, public
-from atoll.runs import RESOLVED, Run, Stage, edges, file_digest, graph, stamped, write_json
+from atoll.runs import RESOLVED, Run, Stage, edges, file_digest, graph, inputs, stamped, write_json
 from atoll.runs.components import Members, write_members
 from atoll.runs.contributors import read_contributors, write_contributors
 from atoll.runs.records import PartitionContents, StageRecord
@@ -133,8 +133,10 @@ def _write_ensemble(run: Run, folder: Path) -> None:
         _copy_network(base, folder / base.path.relative_to(run.path))
     Stage(folder / "partition").write(StageRecord.of({}, {}, _borrowing(run, folder)))
     write_json(folder / RESOLVED, stamped(public.config(run.config).model_dump(mode="json")))
+    copy = Run.open(folder)
+    _copy_weak(run, copy)
     if run.members != Members():
-        _copy_members(run, Run.open(folder))
+        _copy_members(run, copy)
 
 
 def _copy_members(run: Run, copy: Run) -> None:
@@ -152,6 +154,14 @@ def _copy_members(run: Run, copy: Run) -> None:
 def _bases(run: Run) -> list[Stage]:
     """The networks that adapters among the experts belong to."""
     return [graph.node(run, name).stage for name in edges.bases(run.config)]
+
+
+def _copy_weak(run: Run, copy: Run) -> None:
+    """What samples are guided away from, into its place in the copy, if it is not there as a base."""
+    for name in edges.weak(run.config):
+        place, begins = graph.node(copy, name).stage, inputs.beginning(run, 0)
+        if begins is not None and not place.done:
+            _copy_network(begins, place.path)
 
 
 def _borrowing(run: Run, folder: Path) -> PartitionContents:

@@ -85,11 +85,19 @@ def of_report(config: RunConfig, index: int) -> list[str]:
 
 
 def _ensemble(config: RunConfig) -> list[str]:
-    return [*each("expert", config), *(["router"] if routed(config) else []), *bases(config)]
+    """All that an ensemble asks, with what it is guided away from."""
+    routers = ["router"] if routed(config) else []
+    asked = (*each("expert", config), *routers, *bases(config), *weak(config))
+    return list(dict.fromkeys(asked))
+
+
+def weak(config: RunConfig) -> list[str]:
+    """What experts began with, if samples are guided away from it."""
+    return _beginning(config, config.sample.against)
 
 
 def _beginning(config: RunConfig, init: str) -> list[str]:
-    """What a student begins with, where that is what all experts do."""
+    """What all experts begin with, if that is what is meant."""
     if init != "start":
         return []
     return ["start"] if config.start is not None else ["init 0"] if config.inits() else []

@@ -70,11 +70,12 @@ class Crew:
             return answer(question)
 
 
-def crew(ensemble: Ensemble, rows: int, most: int, *, several: bool = True) -> Crew:
+def crew(ensemble: Ensemble, rows: int, most: int, *, several: bool = True, among: int = 1) -> Crew:
     """Who answers about so many rows, at most `most` of them at once; `several` experts may be asked.
 
     As many as the user, a launcher or the machine grants threads, on a CPU. One alone where there is too
-    little to do, and where an expert may have to make room for another.
+    little to do, and where an expert may have to make room for another. `among` experts have the rows
+    between them, so that each product is of fewer.
     """
     if ensemble.product is None or ensemble.device.type != "cpu":
         return Crew(1, most)
@@ -82,7 +83,8 @@ def crew(ensemble: Ensemble, rows: int, most: int, *, several: bool = True) -> C
     share = math.ceil(once / granted)
     paying = threads.useful(once * ensemble.product)
     uneven = share * granted > UNEVEN * once and paying >= granted
-    if granted == 1 or uneven or share * ensemble.product < LEAST or (several and _scarce(ensemble)):
+    own = min(share, math.ceil(once / among)) * ensemble.product
+    if granted == 1 or uneven or own < LEAST or (several and _scarce(ensemble)):
         return Crew(1, most, granted if threads.chosen() else min(granted, paying))
     members = math.ceil(once / share)
     return Crew(members, share, min(granted // members, threads.useful(share * ensemble.product)))

@@ -103,7 +103,7 @@ def swap(ensemble: Ensemble, index: int, expert: Stage) -> None:
     if inputs != (tuple(ensemble.shape), ensemble.classes, ensemble.text):
         raise RunError(f"{expert.path} makes other samples, or is told something else, than the others here")
     made = ensemble.shelf.expert(expert)  # what cannot be loaded is refused before anything changes
-    kin = ensemble.shelf.kin(expert)
+    kin = ensemble.shelf.kin(expert, all_held=ensemble.experts.room >= len(ensemble.experts))
     ensemble.experts.replace(index, partial(ensemble.shelf.expert, expert), file, kin, made)
 
 
@@ -113,6 +113,8 @@ def roster(experts: Sequence[Stage], shelf: Shelf, resident: int | None = None) 
     kin = [shelf.kin(stage) for stage in experts]
     shared = [stage.path / checkpoint.WEIGHTS for stage in shelf.stages] if any(kin) else []
     room = resident or memory.fitting(files, shelf.device, shelf.arithmetic.dtype, shared)
+    if room >= len(experts):
+        kin = [shelf.kin(stage, all_held=True) for stage in experts]
     return Roster([partial(shelf.expert, stage) for stage in experts], room, files, kin, map(mark, experts))
 
 

@@ -20,6 +20,8 @@ from atoll.sampling.shelf import Shelf
 
 Guidance = float | Float[Tensor, " batch"]
 """Classifier-free guidance, one for all rows or one for each; 1 is none."""
+FEW = 2e6
+"""Multiplications of a product: with fewer of them, networks of one build are rather asked together."""
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
@@ -122,8 +124,9 @@ class Ensemble:
         return mixture.combine(weights, itertools.chain.from_iterable(ask(answer, asked)))
 
     def bundles(self, groups: Sequence[Group], size: int, most: int | None = None) -> list[Bundle]:
-        """These questions, those to adapters of one base together, at most so many rows at once."""
-        return bundles(groups, getattr(self.experts, "kin", ()), size, most)
+        """These questions, those to experts that are alike together, at most so many rows at once."""
+        few = int(FEW / self.product) if self.product else 0
+        return bundles(groups, getattr(self.experts, "kin", ()), size, most, few)
 
     def average(
         self,

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from atoll.flow.mixture import Rows
+from atoll.models.siblings import Build
 
 
 class Group(NamedTuple):
@@ -22,26 +23,45 @@ Bundle = tuple[Group, ...]
 
 
 def bundles(
-    groups: Sequence[Group], kin: Sequence[Hashable | None], size: int, most: int | None = None
+    groups: Sequence[Group],
+    kin: Sequence[Hashable | None],
+    size: int,
+    most: int | None = None,
+    few: int = 0,
 ) -> list[Bundle]:
-    """Questions to adapters of one base together, at most so many rows at once; all others alone.
+    """Questions to experts that are alike together, at most so many rows at once; all others alone.
 
     `kin` says of each expert what it has in common with others; `size` is the rows of the whole batch.
+    Networks of one build go together with at most `few` rows each: with more they pay alone. A question
+    that would be too much is cut, so that whoever answers has as much to do as anybody else.
     """
     bundled: list[Bundle] = []
-    taken = 0
-    for group in groups:
-        rows = rows_of(group, size)
-        own = kin[group.expert] if kin else None
-        alike = bundled and own is not None and kin[bundled[-1][-1].expert] == own
-        if alike and taken + rows <= (most or size):
-            bundled[-1] = (*bundled[-1], group)
-            taken += rows
-        else:
-            bundled.append((group,))
-            taken = rows
+    places: dict[Hashable, tuple[int, int]] = {}
+    for whole in groups:
+        own = kin[whole.expert] if kin else None
+        if own is None or (isinstance(own, Build) and rows_of(whole, size) > few):
+            bundled.append((whole,))
+            continue
+        place, room = places.get(own, (0, 0))
+        first, rest = _cut(whole, room, size)
+        if first is not None:
+            bundled[place] = (*bundled[place], first)
+            places[own] = place, room - rows_of(first, size)
+        if rest is not None:
+            places[own] = len(bundled), (most or size) - rows_of(rest, size)
+            bundled.append((rest,))
     # The largest first: whoever is asked last keeps the others waiting for the shortest time
     return sorted(bundled, key=lambda bundle: -sum(rows_of(group, size) for group in bundle))
+
+
+def _cut(group: Group, room: int, size: int) -> tuple[Group | None, Group | None]:
+    """As many rows of a question as there is room for, and the others."""
+    rows = rows_of(group, size)
+    if rows <= room:
+        return group, None
+    if room <= 0 or isinstance(group.rows, slice):
+        return None, group
+    return Group(group.expert, group.rows[:room]), Group(group.expert, group.rows[room:])
 
 
 def rows_of(group: Group, size: int) -> int:

@@ -1,4 +1,4 @@
-"""One pass of a network: of one expert, or of several adapters of one base, each for rows of its own."""
+"""One pass of a network: of one expert, or of several that are alike, each for rows of its own."""
 
 import itertools
 from collections.abc import Sequence
@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from atoll.flow.mixture import Rows
-from atoll.models.sharing import AdaptedExpert, together
+from atoll.models import sharing, siblings
+from atoll.models.sharing import AdaptedExpert
 
 
 class Pass(Protocol):
@@ -37,27 +38,33 @@ class Alone:
 
 
 class Together:
-    """Adapters of one base, each for the next rows."""
+    """Adapters of one base, or networks of one build, each for the next rows."""
 
     def __init__(self, experts: Sequence[nn.Module], counts: Sequence[int]) -> None:
-        self.experts = [one for one in experts if isinstance(one, AdaptedExpert)]
-        assert len(self.experts) == len(experts), "only adapters are asked together"
-        self.counts = list(counts)
+        self.experts, self.counts = list(experts), list(counts)
 
     def once(self) -> nn.Module:
-        """The base with each adapter's updates at its rows."""
-        return together(self.experts, self.counts)
+        """One network with what is each expert's own at its rows."""
+        return _together(self.experts, self.counts)
 
     def twice(self, again: Rows) -> nn.Module:
-        """The same, with as many rows more of each adapter as come again."""
+        """The same, with as many rows more of each expert as come again."""
         counts = self.counts if isinstance(again, slice) else self._among(again)
         pairs = [(one, count) for one, count in zip(self.experts, counts, strict=True) if count]
         experts = [*self.experts, *(one for one, _ in pairs)]
-        return together(experts, [*self.counts, *(count for _, count in pairs)])
+        return _together(experts, [*self.counts, *(count for _, count in pairs)])
 
     def _among(self, rows: Tensor) -> list[int]:
-        """How many of these rows are each adapter's; the device is waited for."""
+        """How many of these rows are each expert's; the device is waited for."""
         ends = torch.tensor(list(itertools.accumulate(self.counts)), device=rows.device)
         owners = torch.bucketize(rows, ends, right=True)
         numbers: list[int] = (owners[:, None] == torch.arange(len(ends), device=rows.device)).sum(0).tolist()
         return numbers
+
+
+def _together(experts: Sequence[nn.Module], counts: Sequence[int]) -> nn.Module:
+    adapted = [one for one in experts if isinstance(one, AdaptedExpert)]
+    assert len(adapted) in (0, len(experts)), "adapters are asked with adapters"
+    if adapted:
+        return sharing.together(adapted, counts)
+    return siblings.together(tuple(experts), tuple(counts))

@@ -126,7 +126,7 @@ class Rows(Generic[Owner]):
         self._shares = torch.empty(0, count, device=device)
         self._condition: Condition = None
         self._questions: _Questions | None = None
-        self._crews: dict[tuple[int, bool], Crew] = {}
+        self._crews: dict[tuple[int, bool, int], Crew] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -211,14 +211,15 @@ class Rows(Generic[Owner]):
             return slice(None)
         return self._at(numbers)
 
-    def _crew(self, rows: int, *, several: bool = True) -> Crew:
-        """Who answers about so many rows.
+    def _crew(self, rows: int, *, several: bool = True, among: int = 1) -> Crew:
+        """Who answers about so many rows, which so many experts have between them.
 
         What a machine grants is written in files: they are read again when rows join, not at every step.
         """
-        if (rows, several) not in self._crews:
-            self._crews[rows, several] = crew(self.ensemble, rows, self.most, several=several)
-        return self._crews[rows, several]
+        key = rows, several, among
+        if key not in self._crews:
+            self._crews[key] = crew(self.ensemble, rows, self.most, several=several, among=among)
+        return self._crews[key]
 
     def _average(self, x_t: Tensor, t: Tensor, r: Tensor, condition: Condition) -> mixture.Combined:
         """The answer of a flow map, which is told where the step ends as well."""
@@ -236,7 +237,8 @@ class Rows(Generic[Owner]):
         condition: Condition,
     ) -> mixture.Combined:
         weights = self._weights[self._where(numbers)]
-        at_once = self._crew(len(numbers))
+        experts = {row.expert for row in rows}
+        at_once = self._crew(len(numbers), among=1 if None in experts else len(experts))
         if self._questions is None or self._questions.numbers != tuple(numbers):
             some, most = groups(weights, at_once.rows), at_once.rows
             self._questions = _Questions(tuple(numbers), self.ensemble.bundles(some, len(numbers), most))

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import nn
 
-from atoll.models import adapter, checkpoint
+from atoll.models import adapter, checkpoint, siblings
 from atoll.models.checkpoint import Blueprint
 from atoll.models.expert import as_expert
 from atoll.models.sharing import AdaptedExpert, Adapter, Base
@@ -58,11 +58,21 @@ class Shelf:
                 self._routers = {stage.digest: self.arithmetic.prepared(network)}
             return self._routers[stage.digest]
 
-    def kin(self, stage: Stage) -> Hashable | None:
-        """What experts have in common that can be asked in one pass; None for a network of its own."""
+    def kin(self, stage: Stage, *, all_held: bool = False) -> Hashable | None:
+        """What experts have in common that can be asked in one pass; None for a network of its own.
+
+        Adapters of one base, and on a CPU, if all are held at once, networks of one build: a GPU's blocks
+        are compiled, each alone.
+        """
         config = stage.path / checkpoint.CONFIG
-        about = checkpoint.read_blueprint(config).adapter if config.is_file() else None
-        return None if about is None else (about.base, about.rank, about.targets, about.tokens)
+        if not config.is_file():
+            return None
+        blueprint = checkpoint.read_blueprint(config)
+        about = blueprint.adapter
+        if about is not None:
+            return about.base, about.rank, about.targets, about.tokens
+        alike = all_held and self.device.type == "cpu" and not self.arithmetic.compiled
+        return siblings.kin(blueprint) if alike else None
 
     @property
     def held(self) -> int:

@@ -54,6 +54,8 @@ async def samples(
 ) -> Any:
     """Draw samples; sent again under the same key while or after it is answered, nothing is drawn twice."""
     if asked.stream:
+        if idempotency_key is not None:
+            raise Refused(422, "a stream is not kept to be told again; leave out 'stream' or Idempotency-Key")
         ticket = await _accepted(asked, http, service)
         return EventSourceResponse(_stream(ticket, service), ping=15)
 

@@ -47,7 +47,7 @@ def about(model: Model) -> dict[str, Any]:
         "steps": defaults.steps,
         "strategy": defaults.strategy,
         "guidance": defaults.guidance,
-        "guided": ensemble.kind != "none" and not ensemble.maps,
+        "guided": (ensemble.kind != "none" or ensemble.weak is not None) and not ensemble.maps,
         "prompt": defaults.prompts[0] if defaults.prompts else "",
     }
 

@@ -14,6 +14,11 @@ MANY = 4096
 """No list in a request is longer."""
 
 
+def _like(*examples: dict[str, Any]) -> ConfigDict:
+    """What an answer looks like, for those who read the document."""
+    return ConfigDict(json_schema_extra={"examples": list(examples)})
+
+
 class Asked(BaseModel):
     """A request; what it does not say is as the run's recipe says."""
 
@@ -108,6 +113,28 @@ class Way(BaseModel):
 class SamplesAnswer(BaseModel):
     """Samples as JSON."""
 
+    model_config = _like(
+        {
+            "id": "5f0c9a3be1d24c7f8a6b0d1e2f3a4b5c",
+            "model": "fashion",
+            "kind": "image",
+            "strategy": "top-1",
+            "certainty": 0.93,
+            "steps": 50,
+            "seconds": 0.162,
+            "samples": [
+                {
+                    "index": 0,
+                    "seed": 7,
+                    "number": 0,
+                    "asked": {},
+                    "expert": 1,
+                    "shares": [0.0, 1.0],
+                    "png": "iVBORw0KGgo…",
+                }
+            ],
+        }
+    )
     id: str
     model: str
     kind: str
@@ -151,6 +178,7 @@ class ImageData(BaseModel):
 class ImagesAnswer(BaseModel):
     """Pictures as OpenAI's images API gives them."""
 
+    model_config = _like({"created": 1760000000, "data": [{"b64_json": "iVBORw0KGgo…"}]})
     created: int
     data: list[ImageData]
 
@@ -185,6 +213,18 @@ class Nearest(BaseModel):
 class MakersAnswer(BaseModel):
     """Which parts would make a sample; what that does and does not show is in the sentence."""
 
+    model_config = _like(
+        {
+            "model": "fashion",
+            "expert": 1,
+            "posterior": [0.02, 0.98],
+            "bits_per_value_worse": [0.01, 0.0],
+            "times": [0.1, 0.5],
+            "weights": [[0.1, 0.9], [0.4, 0.6]],
+            "nearest": [[{"id": "train/12", "distance": 3.2}], [{"id": "train/7", "distance": 1.4}]],
+            "sentence": "…",
+        }
+    )
     model: str
     expert: int
     posterior: list[float]
@@ -204,6 +244,7 @@ class MakersAnswer(BaseModel):
 class PartsAnswer(BaseModel):
     """The parts that a model has now."""
 
+    model_config = _like({"model": "fashion", "parts": [0, 1, 2], "seconds": 0.8})
     model: str
     parts: list[int]
     """Numbers of those that can be asked."""
@@ -211,9 +252,23 @@ class PartsAnswer(BaseModel):
     """What it took to load what is new."""
 
 
+_CARD: dict[str, Any] = {
+    "id": "fashion",
+    "created": 1760000000,
+    "kind": "image",
+    "shape": [1, 28, 28],
+    "experts": 8,
+    "condition": "none",
+    "classes": [],
+    "steps": 50,
+    "strategy": "auto",
+}
+
+
 class ModelCard(BaseModel):
     """One model, as OpenAI lists them, with what its samples are."""
 
+    model_config = _like(_CARD)
     id: str
     object: Literal["model"] = "model"
     created: int
@@ -230,6 +285,7 @@ class ModelCard(BaseModel):
 class ModelList(BaseModel):
     """All models."""
 
+    model_config = _like({"data": [_CARD]})
     object: Literal["list"] = "list"
     data: list[ModelCard]
 
@@ -246,17 +302,27 @@ class Problem(BaseModel):
 class Refusal(BaseModel):
     """An answer that is not one, as OpenAI's clients read it."""
 
+    model_config = _like(
+        {
+            "error": {
+                "message": "steps is at most 1000 here, not 5000; ask for less",
+                "type": "invalid_request_error",
+            }
+        }
+    )
     error: Problem
 
 
 class State(BaseModel):
     """Whether the server is well."""
 
+    model_config = _like({"status": "ok"})
     status: Literal["ok", "loading", "stopping"]
 
 
 class Cancelled(BaseModel):
     """A request that was dropped."""
 
+    model_config = _like({"id": "5f0c9a3be1d24c7f8a6b0d1e2f3a4b5c", "cancelled": True})
     id: str
     cancelled: bool

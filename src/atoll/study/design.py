@@ -206,16 +206,25 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Study:
         raise ConfigError(f"{path}: {explain(error, StudyConfig)}") from None
     place = path.parent / config.recipe
     recipe = read_toml(place, "no such recipe; 'recipe' is a path from the study's file")
-    recipe = anchored(recipe, place.parent)
+    recipe = _without_start(anchored(recipe, place.parent))
     # Router and experts are looked at by time only where a study asks for it.
     base = merged({"evaluate": {"routing": 0}}, merged(recipe, anchored(config.set, path.parent)))
-    base.pop("start", None)  # a study has a share of its budget for that
     study = Study(config, base, path)
     _check_tuning(study)
+    _check_guidance(study)
     _ = study.base_run  # a mistake shows before anything is done
     for point in points(config):
         validate({**_at(base, point), "name": "cell"}, str(path))
     return study
+
+
+def _without_start(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe without its start, for which a study has a share of its budget, and without guidance by it."""
+    tree = {key: section for key, section in recipe.items() if key != "start"}
+    if tree.get("sample", {}).get("against") == "start":
+        guided = ("against", "guidance", "guided")
+        tree["sample"] = {key: value for key, value in tree["sample"].items() if key not in guided}
+    return tree
 
 
 def _check_tuning(study: Study) -> None:
@@ -230,6 +239,14 @@ def _check_tuning(study: Study) -> None:
         raise ConfigError(f"study {name}: [tune] finds each side's batch; leave out expert.batch_of")
     if along.get(CLUSTERS, [study.base_run.partition.clusters])[0] == 1:
         raise ConfigError(f"study {name}: [tune] tries the first of {CLUSTERS}, which is 1; begin with more")
+
+
+def _check_guidance(study: Study) -> None:
+    """What samples are guided away from must be trained."""
+    own = study.base.get("sample", {}).get("against")
+    if "start" in (own, *axes(study.config).get("sample.against", ())) and not all(study.config.budget.start):
+        name = study.config.name
+        raise ConfigError(f"study {name}: sample.against 'start' needs one: give budget.start a share")
 
 
 def axes(config: StudyConfig) -> dict[str, list[Any]]:
@@ -280,9 +297,10 @@ def _monolith(study: Study, point: Mapping[str, Any], data: Facts) -> Cell:
 
 
 def _start(study: Study, point: Mapping[str, Any], data: Facts) -> Cell | None:
-    """What experts begin with: a monolith with its share of the budget."""
+    """What experts begin with: a monolith with its share of the budget, whose rate need not fall."""
     samples = int(point.get(START, 0) * point[BUDGET])
-    return _alone(study, {**point, BUDGET: samples}, data, study.config.start) if samples else None
+    different = merged({"expert": {"decay": "none"}}, study.config.start)
+    return _alone(study, {**point, BUDGET: samples}, data, different) if samples else None
 
 
 def _alone(study: Study, point: Mapping[str, Any], data: Facts, different: Mapping[str, Any]) -> Cell:

@@ -161,6 +161,15 @@ def _first(
         return adapter.begin(weights, described, blueprint, config.adapter, sha256, exact=exact)
 
 
+def untrained(run: Run, index: int) -> tuple[nn.Module, loop.Loss]:
+    """An expert before its first step, and its loss: for whoever measures states of it."""
+    config, stage = run.expert_settings(index), run.expert(index)
+    blueprint = blueprint_of(run, config, Reader([run.cluster(index)], 1, run.config.seed))
+    name = f"expert-{stage.path.name}"
+    model, blueprint = _first(run, config, blueprint, name, inputs.beginning(run, index))
+    return model, _expert_loss(blueprint, config)
+
+
 def preview_of(blueprint: checkpoint.Blueprint, reader: Reader) -> previews.Preview:
     """How to draw from a network in training: what it is told is what the first samples at rest are told."""
     condition = None

@@ -108,6 +108,53 @@ def test_a_beacon_that_is_away_is_asked_again_later():
         DrandBeacon(DRAND, get).draw(12)
 
 
+def test_a_network_says_when_its_rounds_are_and_files_may_answer_for_it(tmp_path):
+    place = tmp_path / DRAND.anchor
+    (place / "public").mkdir(parents=True)
+    (place / "info").write_text(json.dumps({"period": 30, "genesis_time": 60, "hash": DRAND.anchor}))
+    address = f"file://{tmp_path}/{DRAND.anchor}"
+    settings = DrandBeacon.publish(address)
+    assert (settings.genesis, settings.period, settings.anchor) == (60.0, 30.0, DRAND.anchor)
+    now = 60.0 + 30 * 11
+    source = DrandBeacon(settings, now=lambda: now)
+    with pytest.raises(BeaconError, match="asked again later"):
+        source.draw(12)
+    (place / "public" / "12").write_bytes(answer(12))
+    assert source.draw(12).round == 12
+    (place / "public" / "12").unlink()
+    assert source.draw(12).round == 12, "of several who need the same round one asks"
+    with pytest.raises(BeaconError, match="not out yet"):
+        source.draw(13)
+
+
+@pytest.mark.parametrize("info", [b"", b"[]", b"{}", b'{"period": 0, "genesis_time": 1}',
+                                  b'{"period": 3, "genesis_time": 1, "hash": "other"}'])  # fmt: skip
+def test_what_is_no_network_is_said_in_one_line(info):
+    with pytest.raises(BeaconError, match="give URL/HASH"):
+        DrandBeacon.publish(f"https://drand.example/{DRAND.anchor}", lambda url: info)
+    with pytest.raises(BeaconError, match="begins with"):
+        DrandBeacon.publish("ftp://drand.example/hash")
+
+
+def test_rounds_of_years_are_followed_to_the_nearest_that_is_known(monkeypatch):
+    """In any order, the same answers as by following each to the end; every hash is taken about once."""
+    taken = []
+    hashed = beacon._hashed
+
+    def counted(value, times=1):
+        taken.append(times)
+        return hashed(value, times)
+
+    draws = [chain().draw(number) for number in (5, 2000, 2990, 1000, 3000, 2990)]
+    monkeypatch.setattr(beacon, "_hashed", counted)
+    monkeypatch.setattr(beacon, "_followed", {})
+    for draw in draws:
+        beacon.check(SETTINGS, draw, draw.round)
+    assert sum(taken) == 5 + 1995 + 990 + 995 + 10 + 0
+    with pytest.raises(BeaconError, match="anchor"):
+        beacon.check(SETTINGS, Draw(round=2000, value="0" * 64), 2000)
+
+
 def test_a_drand_beacon_needs_an_address():
     with pytest.raises(BeaconError, match="address"):
         DrandBeacon(SETTINGS, lambda url: b"")

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 from safetensors.numpy import save_file
 
 from atoll.net.verification import tolerance
@@ -58,6 +59,10 @@ def test_arrays(tmp_path, left, right, same):
         ({"fid": 10.0}, {"fid": 10.0, "more": 1}, False),
         ({"a": [1, 2, None, "x", True]}, {"a": [1, 2, None, "x", True]}, True),
         ({"a": [1, 2]}, {"a": [1, 2, 3]}, False),
+        ({"files": {"x": "a" * 64}}, {"files": {"x": "b" * 64}}, True),
+        ({"files": {"x": "a" * 64}}, {"files": {"y": "a" * 64}}, False),
+        ({"files": {"x": "a" * 64}}, {"files": {"x": "b" * 63}}, False),
+        ({"made_from": {"data": "a" * 64}}, {"made_from": {"data": "b" * 64}}, False),
         ({"a": True}, {"a": 1}, False),
         ({"a": "x"}, {"a": "y"}, False),
         ({"a": None}, {"a": 0}, False),
@@ -120,3 +125,14 @@ def test_it_is_a_program(tmp_path):
     assert tolerance.main([str(tmp_path / "a.npy")] * 2) == 0
     assert tolerance.main([str(tmp_path / "a.npy"), str(tmp_path / "b.npy")]) == 1
     assert tolerance.main([]) == 1
+
+
+def test_pictures_are_alike_by_their_pixels(tmp_path):
+    grey = PIXELS[:, :32]
+    for name, values in (("a", grey), ("b", changed(grey, 0.005, 1)), ("c", changed(grey, 0.005, 64))):
+        Image.fromarray(values).save(tmp_path / f"{name}.png")
+    assert tolerance.alike(tmp_path / "a.png", tmp_path / "b.png")
+    assert not tolerance.alike(tmp_path / "a.png", tmp_path / "c.png")
+    (tmp_path / "d.png").write_bytes(b"no picture")
+    with pytest.raises(tolerance.Unreadable):
+        tolerance.alike(tmp_path / "a.png", tmp_path / "d.png")

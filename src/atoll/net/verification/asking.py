@@ -9,6 +9,8 @@ COMMITTED = "audit/committed.safetensors"
 """Where the state lies that the worker committed to, beside the run in which the auditor trains."""
 BEFORE, REPLAYED = "audit/before.safetensors", "audit/replayed.safetensors"
 """Where the auditor keeps the state that the interval began with, and the one that it came to."""
+AFTER = "audit/after.safetensors"
+"""Where the state that was handed in lies when it is weighed."""
 REPORT = "audit/report.json"
 STATE = "/state/"
 

@@ -7,8 +7,9 @@ coordinator may be able to choose it, and anybody must be able to check it after
 import hashlib
 import json
 import math
+import urllib.request
+from bisect import bisect_right
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Protocol
 
 from pydantic import Field, ValidationError
@@ -17,6 +18,11 @@ from atoll.config import Section
 from atoll.errors import AtollError
 
 Hex = str
+SCHEMES = ("https://", "http://", "file:///")
+SECONDS, LONGEST = 10.0, 1 << 16
+"""How long a beacon may take to answer, and how many bytes."""
+KNOWN = 256
+"""Values of one chain that are remembered, so that the next is followed to the nearest and not to the end."""
 HEX = r"^[0-9a-f]{64}$"
 
 
@@ -122,13 +128,43 @@ class DrandBeacon:
     (BLS12-381) is kept for whoever has a library to check it.
     """
 
-    def __init__(self, settings: BeaconSettings, get: Callable[[str], bytes]) -> None:
+    def __init__(
+        self,
+        settings: BeaconSettings,
+        get: Callable[[str], bytes] | None = None,
+        now: Callable[[], float] = lambda: math.inf,
+    ) -> None:
         if settings.url is None:
             raise BeaconError("a drand beacon needs the address of its network")
-        self.settings, self._get = settings, get
+        self.settings, self._get, self._now = settings, get or fetched, now
+        self._newest: Draw | None = None
+
+    @classmethod
+    def publish(cls, address: str, get: Callable[[str], bytes] | None = None) -> BeaconSettings:
+        """What the manifest says of the network at an address, which ends with the hash that names it."""
+        url, _, anchor = address.rstrip("/").rpartition("/")
+        try:
+            about = json.loads((get or fetched)(f"{url}/{anchor}/info"))
+            if about.get("hash", anchor) != anchor:
+                raise ValueError("it is another network")
+            return BeaconSettings(
+                url=url, anchor=anchor, genesis=float(about["genesis_time"]), period=float(about["period"])
+            )
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, ValidationError) as error:
+            reason = str(error).splitlines()[0]
+            raise BeaconError(
+                f"no beacon answers at {address} ({reason}); give URL/HASH of a drand network"
+            ) from None
 
     def draw(self, number: int) -> Draw:
-        """Ask for a round."""
+        """Ask for a round whose time has come; of several who need the same one, once."""
+        if self._now() < self.settings.time_of(number):
+            raise BeaconError(f"round {number} is not out yet")
+        if self._newest is None or self._newest.round != number:
+            self._newest = self._asked(number)
+        return self._newest
+
+    def _asked(self, number: int) -> Draw:
         try:
             body = self._get(f"{self.settings.url}/{self.settings.anchor}/public/{number}")
             answer = json.loads(body)
@@ -141,6 +177,15 @@ class DrandBeacon:
         return draw
 
 
+def fetched(url: str) -> bytes:
+    """What is at an address: of a network, or of files that somebody copies its answers into."""
+    if not url.startswith(SCHEMES):
+        raise OSError(f"a beacon's address begins with {', '.join(SCHEMES)}")
+    with urllib.request.urlopen(url, timeout=SECONDS) as answer:
+        data: bytes = answer.read(LONGEST)
+        return data
+
+
 def check(settings: BeaconSettings, draw: Draw, number: int) -> None:
     """Whether a recorded value is that of the round; a BeaconError says why not."""
     if draw.round != number:
@@ -148,13 +193,25 @@ def check(settings: BeaconSettings, draw: Draw, number: int) -> None:
     if settings.url is not None:
         if hashlib.sha256(bytes.fromhex(draw.proof)).hexdigest() != draw.value:
             raise BeaconError(f"the value of round {number} is not the hash of its signature")
-    elif number > settings.rounds or _anchor_of(draw.value, number) != settings.anchor:
+    elif number > settings.rounds or not _leads_to(settings.anchor, draw.value, number):
         raise BeaconError(f"the value of round {number} does not lead to the beacon's published anchor")
 
 
-@lru_cache(maxsize=1024)
-def _anchor_of(value: Hex, number: int) -> Hex:
-    return _hashed(bytes.fromhex(value), number).hex()
+_followed: dict[Hex, list[tuple[int, Hex]]] = {}
+"""Rounds of a chain, by its end, whose values were followed to it."""
+
+
+def _leads_to(anchor: Hex, value: Hex, number: int) -> bool:
+    """Whether a value leads to the end of a chain, or to a value that does: years of rounds add up."""
+    known = _followed.setdefault(anchor, [(0, anchor)])
+    place = bisect_right(known, (number, "g"))
+    nearest, expected = known[place - 1]
+    if _hashed(bytes.fromhex(value), number - nearest).hex() != expected:
+        return False
+    if nearest != number:
+        known.insert(place, (number, value))
+        del known[1 : max(1, len(known) - KNOWN)]
+    return True
 
 
 def seed_of(draw: Draw, recipe: str) -> int:

@@ -1,22 +1,16 @@
-"""Numbers of a submitted update, in a process of its own, since the coordinator opens no tensors.
+"""Numbers of a submitted update: `weigh` makes them in a process of its own."""
 
-`python -m atoll.net.verification.measured BEFORE AFTER [SUM_OF_LEARNING_RATES]` prints them as JSON.
-"""
-
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
-from atoll.errors import AtollError
-from atoll.models.checkpoint import read_tensors
 from atoll.net.verification import updates
+from atoll.net.verification.updates import Tensors, is_finite
+
+__all__ = ["facts", "is_finite"]
 
 
-def facts(before: Path, after: Path, rates: float = 1.0) -> dict[str, Any]:
+def facts(old: Tensors, new: Tensors, rates: float = 1.0) -> dict[str, Any]:
     """Whether all is finite, the share of weights that moved, the norm per learning rate, and a sketch."""
-    old, new = read_tensors(before), read_tensors(after)
-    if not updates.is_finite(new):
+    if not is_finite(new):
         return {"finite": False, "changed": 0.0, "norm": 0.0, "sketch": []}
     return {
         "finite": True,
@@ -24,19 +18,3 @@ def facts(before: Path, after: Path, rates: float = 1.0) -> dict[str, Any]:
         "norm": updates.norm(old, new) / rates,
         "sketch": updates.sketch(old, new),
     }
-
-
-def main(arguments: list[str]) -> int:
-    """Measure and print."""
-    try:
-        before, after, *rest = arguments
-        answer = facts(Path(before), Path(after), *map(float, rest))
-    except (AtollError, ValueError, TypeError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    sys.stdout.write(json.dumps(answer) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -42,6 +42,8 @@ class AuditPolicy(Section):
     """Audited segments that must follow one that was not audited itself."""
     patience: float = Field(300.0, ge=0)
     """Seconds for which auditors are drawn and of one numerics class, and states are waited for."""
+    strikes: int = Field(2, ge=1)
+    """Proven hard failures after which an account gets no more work."""
     release: float = Field(0.0, ge=0, le=1)
     """The share of segments that are replayed as a whole before they are final; of the others an interval."""
 
