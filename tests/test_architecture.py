@@ -61,8 +61,9 @@ MAY_IMPORT = {
     "serve": {"config", "evaluate", "launch", "runs", "sampling", "storage", "errors"},
     "storage": {"config", "runs", "errors"},
     "launch": {"config", "runs", "storage", "plan", "exits", "threads", "errors"},
-    "net": {
+    "net": {  # `credit`: what an epoch pays is the same arithmetic for who pays and who audits
         "config",
+        "credit",
         "data",
         "errors",
         "exits",

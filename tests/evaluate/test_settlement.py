@@ -30,6 +30,12 @@ def record(*values):
     }
 
 
+def test_values_by_number_with_their_errors():
+    one = record((3.0, 1.0), (1.0, 0.5))
+    one["parts"][1]["number"] = 4
+    assert {k: pytest.approx(v) for k, v in settlement.audited(one).items()} == {0: (3.0, 1.0), 4: (1.0, 0.5)}
+
+
 def test_an_epoch_is_paid_by_the_rule_and_signed(tmp_path):
     key = pem(tmp_path / "key.pem")
     path = settlement.settle(run_of(tmp_path), record((3.0, 1.0), (1.0, 0.5)), key)

@@ -1,12 +1,19 @@
 """Who made it, and what each part is worth."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from atoll.cli.options import AsJson, RunFolder, app
 from atoll.cli.output import bar, tell
+
+if TYPE_CHECKING:
+    from atoll.runs import Run
+
+Post = Callable[[int, int, dict[int, tuple[float, float]]], tuple[dict[str, Any], str]]
+"""Pays an epoch by its number, seed and values; what was paid, and that in a sentence."""
 
 
 @app.command()
@@ -19,6 +26,14 @@ def credit(
     key: Annotated[
         Path | None, typer.Option(help="Also pay the epoch: an Ed25519 key (PEM) that signs the payments.")
     ] = None,
+    into_ledger: Annotated[
+        bool,
+        typer.Option("--ledger", help="Also pay the epoch by the ledger of a run that was hosted here."),
+    ] = False,
+    database: Annotated[
+        str, typer.Option(help="Of the ledger, as `atoll host` has it; by default in the run's folder.")
+    ] = "",
+    store: Annotated[str, typer.Option(help="Where `atoll host` publishes the log, if elsewhere.")] = "",
     audit: Annotated[
         bool,
         typer.Option(
@@ -44,7 +59,9 @@ def credit(
     from atoll.pages import report
     from atoll.sampling.opening import open_run
 
-    run = open_run(run_folder, samples=True).changed(overrides)
+    published = open_run(run_folder, samples=True)
+    run = published.changed(overrides)
+    post = ledger_of(published, database, store) if into_ledger else None
     with bar(as_json) as progress:
         if picture is not None:
             traced = room.trace_file(run, picture, progress)
@@ -53,16 +70,38 @@ def credit(
             return
         if audit:
             record = room.audit(run, progress, by_number(brought))
-            paths = [settlement.settle(run, record, key)] if key is not None else []
-            facts = {**record, **({"payments": str(paths[0])} if paths else {})}
-            tell(as_json, facts, "\n".join([values.paid_table(record), *(f"Wrote {path}" for path in paths)]))
-            return
-        record = room.value(run, progress, by_number(brought))
-    paths = [page.write_credit(run, record)]
-    report.write_again(run)
-    paths += [settlement.settle(run, record, key)] if key is not None else []
-    facts = {**record, "page": str(paths[0]), **({"payments": str(paths[1])} if key is not None else {})}
-    tell(as_json, facts, "\n".join([values.table(record), *(f"Wrote {path}" for path in paths)]))
+        else:
+            record = room.value(run, progress, by_number(brought))
+    lines = [values.paid_table(record) if audit else values.table(record)]
+    facts = dict(record)
+    if not audit:
+        facts["page"] = str(page.write_credit(run, record))
+        report.write_again(run)
+    if key is not None:
+        facts["payments"] = str(settlement.settle(run, record, key))
+    lines += [f"Wrote {facts[name]}" for name in ("page", "payments") if name in facts]
+    if post is not None:
+        facts["ledger"], sentence = post(record["epoch"], record["seed"], settlement.audited(record))
+        lines.append(sentence)
+    tell(as_json, facts, "\n".join(lines))
+
+
+def ledger_of(run: "Run", database: str, store: str) -> Post:
+    """How an epoch of a run is paid by its coordinator's ledger; it must be there."""
+    from atoll.net import require_libraries
+
+    require_libraries()
+    from atoll.net import paying
+    from atoll.net.host import Choices
+
+    choices = Choices(database=database, store=store)
+    paying.require_ledger(run, choices)
+
+    def post(epoch: int, seed: int, values: dict[int, tuple[float, float]]) -> tuple[dict[str, Any], str]:
+        posted = paying.post(run, paying.Valued(epoch, seed, values), choices)
+        return posted, paying.sentence(posted)
+
+    return post
 
 
 def by_number(brought: list[str]) -> dict[int, str]:

@@ -1,7 +1,7 @@
 """Who is paid what for an epoch: by audited values, smoothed, linear, only what is statistically there."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 SURE = 1.0
@@ -54,8 +54,8 @@ def settle(
     nothing. What nobody earned is not paid out: the pool keeps it.
     """
     accounts = {name: _next(before.get(name, Account()), *values[name]) for name in values}
-    earned = sum(account.smoothed for account in accounts.values())
-    present = sum(uptime.get(name, 0.0) for name in values)
+    earned = math.fsum(account.smoothed for account in accounts.values())  # the same in whatever order
+    present = math.fsum(uptime.get(name, 0.0) for name in values)
     pay = {}
     for name, account in accounts.items():
         there = uptime.get(name, 0.0) / present if present else 0.0
@@ -79,10 +79,20 @@ def postings(pay: Mapping[str, float], lineage: str) -> list[list[Posting]]:
 
     Rounded down, so that nobody is paid what is not in the pool; whoever gets nothing has no entry.
     """
-    amounts = [(name, math.floor(1000 * value)) for name, value in pay.items()]
-    paid = [(name, ESCROW, lineage, amount) for name, amount in amounts if amount > 0]
-    groups = [paid[start : start + LINES - 1] for start in range(0, len(paid), LINES - 1)]
+    return events((name, ESCROW, lineage, math.floor(1000 * value)) for name, value in pay.items())
+
+
+def events(paid: Iterable[Posting]) -> list[list[Posting]]:
+    """Entries of escrow in as few events as they fit in, each with what the treasury gives for it."""
+    some = [entry for entry in paid if entry[3] > 0]
+    groups = [some[start : start + LINES - 1] for start in range(0, len(some), LINES - 1)]
     return [[(TREASURY, TREASURY, "", -sum(entry[3] for entry in group)), *group] for group in groups]
+
+
+def divided(amount: int, makers: Mapping[str, int]) -> dict[str, int]:
+    """A part's pay among those who made it, by how much each did; rounded down."""
+    total = sum(makers.values())
+    return {name: amount * done // total for name, done in sorted(makers.items())} if total > 0 else {}
 
 
 def royalties(

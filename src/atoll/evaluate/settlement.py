@@ -69,6 +69,11 @@ def epoch_file(folder: Path, epoch: int) -> Path:
     return folder / f"epoch-{epoch:05d}.json"
 
 
+def audited(record: Mapping[str, Any]) -> dict[int, tuple[float, float]]:
+    """What is paid for, of each part by its number: value and standard error."""
+    return {part.get("number", place): _value(part["audited"]) for place, part in enumerate(record["parts"])}
+
+
 def _value(audited: Mapping[str, float]) -> tuple[float, float]:
     """A value and its standard error, off its interval."""
     return audited["value"], (audited["high"] - audited["low"]) / (2 * NORMAL)

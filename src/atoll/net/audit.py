@@ -26,6 +26,7 @@ TITLES = {
     "verdicts": "nobody judged work of their own",
     "decisions": "work was accepted on verdicts, once for each unit",
     "credit": "credit balances, once, for accepted work, at its price",
+    "epochs": "parts are paid for by their stated values, to who made them",
     "bans": "who was shut out had failed, and got no more work",
     "lineage": "every unit reads what somebody made",
     "artifacts": "files are what they are called",
@@ -223,6 +224,7 @@ def _counted(name: str, past: History) -> int:
         "verdicts": facts.Verdict,
         "decisions": facts.Decision,
         "credit": facts.Credit,
+        "epochs": facts.Credit,
         "bans": facts.Lease,
         "lineage": facts.Lease,
     }

@@ -16,6 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import DeclarativeBase, Session
 
 from atoll.errors import AtollError, ConfigError
+from atoll.runs import locks
 
 PATIENCE = 60.0
 """Seconds that a writer waits for another one."""
@@ -90,6 +91,24 @@ class Database:
             yield session
             session.expunge_all()  # what was read stays readable
             session.rollback()
+
+    @contextlib.contextmanager
+    def claimed(self, lock: int) -> Iterator[bool]:
+        """Whether this one alone of all who use the database has what a number stands for."""
+        if not self.is_sqlite:
+            with self.reading() as session:
+                yield bool(session.scalar(text("SELECT pg_try_advisory_xact_lock(:lock)"), {"lock": lock}))
+            return
+        path = Path(f"{self.engine.url.database}.{lock:x}.lock")
+        with path.open("a", encoding="ascii") as file:
+            try:
+                locks.locked(file, path, wait=False)
+            except OSError as error:
+                if error.errno not in locks.HELD:
+                    raise
+                yield False
+                return
+            yield True
 
     @contextlib.contextmanager
     def migrating(self) -> Iterator[Connection]:

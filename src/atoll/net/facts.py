@@ -167,6 +167,20 @@ class Credit(Facts):
     submission: str | None = None
 
 
+class Epoch(Facts):
+    """What parts of the run were found to be worth; paid in the same transaction."""
+
+    epoch: int = Field(ge=0)
+    pool: int = Field(ge=0)
+    """Milli-credits that it pays at most."""
+    seed: int = Field(ge=0)
+    """Of the held-out samples, times and noises."""
+    values: dict[str, tuple[float, float]]
+    """Of each stage: value and standard error, in units of the training loss."""
+    networks: dict[str, Sha256]
+    """Of each stage: the weights that were valued."""
+
+
 class Ban(Facts):
     """An account gets no more work, on the ground of verdicts."""
 
@@ -212,6 +226,7 @@ KINDS: dict[str, type[Facts]] = {
     "verdict": Verdict,
     "decision": Decision,
     "credit": Credit,
+    "epoch": Epoch,
     "ban": Ban,
     "outage": Outage,
     "rotation": Rotation,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from sqlalchemy import DDL, LargeBinary, String, event, func, select, text
+from sqlalchemy import DDL, LargeBinary, String, event, func, select
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
@@ -27,7 +27,7 @@ FOLDER = "log"
 MERGE_DELAY = 300
 """Seconds within which a statement must be in the published log."""
 PUBLISHER = 0x41746F6D
-"""The advisory lock of PostgreSQL that publishers take: one of several processes publishes."""
+"""What publishers claim of the database: one of several processes publishes."""
 AGAIN = "start anew from what was published: `atoll host --from STORE`"
 
 logger = logging.getLogger(__name__)
@@ -178,10 +178,8 @@ class Publisher:
                 raise
 
     def _publish_alone(self) -> Checkpoint | None:
-        with self._database.reading() as guard:
-            if not self._database.is_sqlite and not guard.scalar(
-                text("SELECT pg_try_advisory_xact_lock(:lock)"), {"lock": PUBLISHER}
-            ):
+        with self._database.claimed(PUBLISHER) as alone:
+            if not alone:
                 return None
             with self._database.reading() as session:  # a snapshot from after the lock
                 return self._publish(session)

@@ -11,7 +11,7 @@ from functools import cached_property
 from pydantic import ValidationError
 
 from atoll.errors import AtollError, CorruptError
-from atoll.net import facts, keys, ledger, lineage, protocol, statements
+from atoll.net import epochs, facts, keys, ledger, lineage, protocol, statements
 from atoll.net.history import Entry, History
 from atoll.net.protocol import Delegation
 from atoll.net.verification import beacon
@@ -59,6 +59,11 @@ class Known:
         for entry, one in self.history.of(facts.Decision):
             decisions[one.submission].append((entry, one))
         return decisions
+
+    @cached_property
+    def payments(self) -> dict[str, "epochs.Payment"]:
+        """What epochs that are stated pay, by the event of the ledger."""
+        return epochs.payments(self)
 
     @property
     def is_policed(self) -> bool:
@@ -304,6 +309,8 @@ def credit(known: Known) -> Faults:
         for key in negative:
             yield f"{where} takes more from {key[1]} of {key[0]:.12} than is there"
             sums[key] = 0
+        if event.event in known.payments:
+            continue  # for what a part is worth: `epochs` holds it
         issued = -sum(one.amount for one in entries if one.account == ledger.TREASURY)
         correction = event.event.startswith("correction of ")
         if issued > 0 and not correction:
@@ -366,6 +373,7 @@ RULES: Mapping[str, Callable[[Known], Faults]] = {
     "verdicts": verdicts,
     "decisions": decisions,
     "credit": credit,
+    "epochs": epochs.epochs,
     "bans": bans,
     "lineage": lineage.lineage,
 }
