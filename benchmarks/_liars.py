@@ -2,7 +2,7 @@
 
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from atoll.net.filing import table_of
 from atoll.net.tables import SubmissionRow
 from atoll.net.verification.policy import AuditPolicy
 
-EVERY, INTERVALS, SEGMENTS = 10, 8, 3
-"""Steps of an interval, intervals of a segment, segments of the training."""
+EVERY, INTERVALS = 10, 8
+"""Steps of an interval, intervals of a segment."""
 SPAN = EVERY * INTERVALS
 JOINING = 0.01
 """What it costs to join, in units of a segment."""
@@ -37,6 +37,11 @@ def all_of_it(number: int, source: random.Random) -> frozenset[int]:
 def one_interval(number: int, source: random.Random) -> frozenset[int]:
     """One interval of eight in every segment, as whoever wants to harm a model would."""
     return frozenset({source.randrange(INTERVALS)})
+
+
+def half_of_it(number: int, source: random.Random) -> frozenset[int]:
+    """Every other interval, as whoever wants to be paid for half of the work."""
+    return frozenset(range(source.randrange(2), INTERVALS, 2))
 
 
 def once_trusted(number: int, source: random.Random) -> frozenset[int]:
@@ -57,18 +62,24 @@ class Scheme:
     liars: int = 1
     """Accounts of the same person."""
     friends: int = 0
-    """Accounts that find everything good when they audit."""
+    """Accounts of the same person that find everything good when they audit, and never look."""
     forged: bool = False
     """Whether the chain of hashes is made up."""
+    segments: int = 3
+    """Segments of the training."""
+    first: int | None = None
+    """Units of everybody that are audited before trust begins, if not as many as the policy says."""
 
 
 SCHEMES = {
     "false in every interval": Scheme(all_of_it),
+    "half of the intervals": Scheme(half_of_it),
     "one interval of eight": Scheme(one_interval),
-    "honest at first": Scheme(once_trusted),
+    "honest until trusted": Scheme(once_trusted, segments=8, first=1),
     "forged chain": Scheme(forged=True),
     "three accounts of one person": Scheme(all_of_it, liars=3),
     "a friend among the auditors": Scheme(all_of_it, friends=1),
+    "auditors who never look": Scheme(liars=0, friends=2),
     "honest": Scheme(),
 }
 
@@ -78,7 +89,7 @@ class Stranger(Worker):
 
     scheme: Scheme
     source: random.Random
-    segments = 0
+    segments = lies = 0
     spent = 0.0
     """Segments' worth of work that it did."""
 
@@ -86,6 +97,7 @@ class Stranger(Worker):
         lies = self.scheme.lie(self.segments, self.source)
         self.false = frozenset(unit.first + EVERY * index for index in lies)
         self.segments += 1
+        self.lies += bool(lies) or self.scheme.forged
         self.spent += 0.0 if self.scheme.forged else 1 - len(lies) / INTERVALS
         result = super().train(unit)
         return result.model_copy(update={"chain": result.chain[:-1]}) if self.scheme.forged else result
@@ -101,24 +113,32 @@ def career(scheme: Scheme, policy: AuditPolicy, seed: int) -> dict[str, Any]:
         folder, source = Path(name), random.Random(seed)
         database = Database(str(folder / "atoll.db"), patience=30)
         database.create()
-        plan = Plan(trainings=1, steps=SEGMENTS * SPAN, segment=SPAN, every=EVERY)
-        world = World(folder, database, policy, plan, tools=Tools(lambda module, arguments: False))
-        client = TestClient(create_app(world.here), base_url="http://host.example")
+        plan = Plan(trainings=1, steps=scheme.segments * SPAN, segment=SPAN, every=EVERY)
+        if scheme.first is not None:
+            policy = policy.model_copy(update={"first": scheme.first})
+        world = World(folder, database, policy, plan, tools=Tools(_spoiling))
+        with TestClient(create_app(world.here), base_url="http://host.example") as client:
 
-        def stranger(about: Scheme, says: str = "truth") -> Stranger:
-            one = Stranger(client, world.here.clock)
-            one.world, one.kept, one.scheme, one.source, one.says = world, {}, about, source, says
-            one.join()
-            return one
+            def stranger(about: Scheme, says: str = "truth") -> Stranger:
+                one = Stranger(client, world.here.clock)
+                one.world, one.kept, one.scheme, one.source, one.says = world, {}, about, source, says
+                one.replays = says == "truth"
+                one.join()
+                return one
 
-        liars = [stranger(scheme) for _ in range(scheme.liars)]
-        others = [stranger(Scheme()) for _ in range(3)]
-        others += [stranger(Scheme(), "agrees") for _ in range(scheme.friends)]
-        turns = _run(world, [*liars, *others], source)
+            liars = [stranger(scheme) for _ in range(scheme.liars)]
+            liars += [stranger(Scheme(), "agrees") for _ in range(scheme.friends)]
+            turns = _run(world, [*liars, *(stranger(Scheme()) for _ in range(3))], source)
         settling.settle(world.here)
         report = _outcome(world, liars, turns)
         database.close()
         return report
+
+
+def _spoiling(module: str, arguments: Sequence[str]) -> bool:
+    """The process that makes a canary, as far as a pretended state can be spoilt."""
+    Path(arguments[2]).write_bytes(state(b"spoilt!!"))
+    return True
 
 
 def _run(world: World, people: list[Stranger], source: random.Random) -> int:
@@ -145,6 +165,7 @@ def _outcome(world: World, liars: list[Stranger], turns: int) -> dict[str, Any]:
     spent = sum(one.spent for one in liars) + JOINING * len(liars)
     return {
         "poisoned": not _is_honest(world),
+        "lies": sum(one.lies for one in liars),
         "handed_in": len(rows),
         "refused": len(refused),
         "banned": len(world.told("ban")),

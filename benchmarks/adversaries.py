@@ -5,17 +5,20 @@ in several trainings and replayed in every interval, and careers of accounts are
 """
 
 import argparse
+import itertools
+import json
 import math
 import statistics
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from tests.net import adversaries as kit
 
 from atoll.net.verification import bands, policy
-from atoll.net.verification.comparison import Comparison
 from benchmarks import _liars
 from benchmarks._shown import show
 
@@ -40,9 +43,8 @@ def mean(values: Sequence[float]) -> dict[str, float]:
     return {"value": middle, "low": middle - half, "high": middle + half, "num": len(values)}
 
 
-def classes(compiled: bool) -> dict[str, tuple[kit.Numerics, kit.Numerics]]:
-    """Pairs of numerics classes, each with the usual one."""
-    one = kit.USUAL
+def classes(compiled: bool) -> dict[str, kit.Numerics]:
+    """Numerics classes that are compared with the usual one, by the name of the pair."""
     others = [
         kit.Numerics(threads=2),
         kit.Numerics(micro_batch=8),
@@ -51,29 +53,30 @@ def classes(compiled: bool) -> dict[str, tuple[kit.Numerics, kit.Numerics]]:
     ]
     if compiled:
         others += [kit.Numerics(compiled=True), kit.Numerics("bfloat16", compiled=True)]
-    return {bands.pair(one.name, other.name): (one, other) for other in others}
+    return {bands.pair(kit.USUAL.name, other.name): other for other in others}
 
 
-def honest(
-    worlds: Sequence[kit.World], pair: tuple[kit.Numerics, kit.Numerics]
-) -> Iterator[list[Comparison]]:
-    """Honest intervals of two classes, training by training."""
-    for number, world in enumerate(worlds):
-        yield list(kit.pairs(world, number % kit.CLUSTERS, *pair, every=1))
+def measured_pair(other: kit.Numerics, seeds: int) -> tuple[bands.Band, dict[str, Any]]:
+    """The band of the usual class and another, and how many honest intervals of other trainings fall out.
 
-
-def measured_pair(pair: tuple[kit.Numerics, kit.Numerics], seeds: int) -> tuple[bands.Band, dict[str, Any]]:
-    """The band of two classes, and how many honest intervals of other trainings fall out of it."""
-    count = seeds if not pair[1].compiled else max(CALIBRATION + 2, seeds // 4)
-    small = [kit.World(seed=100 + seed) for seed in range(count)]
+    A compiled class has fewer trainings, which are longer: what costs there is to compile.
+    """
+    longer = 8 if other.compiled else 1
+    count = max(CALIBRATION, seeds // longer)
+    long = kit.SEGMENTS * longer
+    small = [kit.World(seed=100 + seed, segments=long) for seed in range(count)]
     wide = [kit.World(seed=1000 + seed, width=96, batch=64) for seed in range(min(4, max(2, count // 8)))]
-    groups = [*honest(small, pair), *honest(wide, pair)]
+    groups = [
+        list(kit.streamed(world, number % kit.CLUSTERS, other))
+        for number, world in enumerate([*small, *wide])
+    ]
     chosen = [*groups[: CALIBRATION - 1], groups[-1]]
     rest = [one for group in groups[CALIBRATION - 1 : -1] for one in group]
     band = bands.calibrate([one for group in chosen for one in group])
     judgements = [bands.judge(one, band, same_class=False) for one in rest]
     models = [one.kinds["model"] for one in rest]
     return band, {
+        "trainings": len(groups) - CALIBRATION,
         "intervals": len(rest),
         "bit_equal": sum(one.equal for one in rest) / len(rest),
         "largest_relative": max(one.relative for one in models),
@@ -83,6 +86,7 @@ def measured_pair(pair: tuple[kit.Numerics, kit.Numerics], seeds: int) -> tuple[
         "band_worst_tensor": band.limits["model"].worst,
         "usable": band.usable,
         "false_alarms": proportion(judgements.count("differs"), len(judgements)),
+        "false_alarms_at_most": exact(judgements.count("differs"), len(judgements)),
         "inconclusive": proportion(judgements.count("inconclusive"), len(judgements)),
     }
 
@@ -107,23 +111,46 @@ def alarms(seeds: int, compiled: bool) -> dict[str, Any]:
     }
 
 
-def careers_in_runs(runs: int, release: float) -> dict[str, Any]:
-    """Liars in as many runs of a real coordinator: whose models are poisoned, and what lying brought."""
-    rules, since = policy.AuditPolicy(release=release), time.perf_counter()
-    table = {}
-    for name, scheme in _liars.SCHEMES.items():
-        rows = [_liars.career(scheme, rules, seed) for seed in range(runs)]
-        table[name] = {
-            "poisoned_models": sum(one["poisoned"] for one in rows),
-            "of": runs,
-            "handed_in": statistics.fmean(one["handed_in"] for one in rows),
-            "refused": statistics.fmean(one["refused"] for one in rows),
-            "banned": statistics.fmean(one["banned"] for one in rows),
-            "proofs": sum(one["hard"] for one in rows),
-            "profit": mean([one["profit"] for one in rows]),
-        }
-    detail = {"release": release, "schemes": table, "seconds": time.perf_counter() - since}
+def careers_in_runs(runs: int, release: float, rows: Path | None = None) -> dict[str, Any]:
+    """Liars in as many runs of a real coordinator: whose models are poisoned, and what lying brought.
+
+    One run of every kind, then the next of every kind; `rows` keeps what was made, and is gone on from.
+    """
+    rules = policy.AuditPolicy(release=release)
+    made = [] if rows is None or not rows.is_file() else [json.loads(line) for line in rows.open()]
+    known = {(one["scheme"], one["seed"], one["release"]) for one in made}
+    for seed, (name, scheme) in itertools.product(range(runs), _liars.SCHEMES.items()):
+        if (name, seed, release) in known:
+            continue
+        since = time.process_time()
+        row = {"scheme": name, "seed": seed, "release": release, **_liars.career(scheme, rules, seed)}
+        made.append(row | {"seconds": time.process_time() - since})
+        if rows is not None:
+            with rows.open("a") as file:
+                file.write(json.dumps(made[-1]) + "\n")
+    kept = [one for one in made if one["release"] == release and one["seed"] < runs]
+    table = {name: _line([one for one in kept if one["scheme"] == name]) for name in _liars.SCHEMES}
+    false = [one for one in kept if one["lies"]]
+    detail = {
+        "release": release,
+        "schemes": table,
+        "poisoned": sum(one["poisoned"] for one in false),
+        "runs_with_lies": len(false),
+        "poisoned_at_most": exact(sum(one["poisoned"] for one in false), len(false)),
+        "cpu_seconds": sum(one["seconds"] for one in kept),
+    }
     return {"benchmark": "adversaries", "ratios": {}, "detail": detail}
+
+
+def _line(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What became of all runs with one kind of liar."""
+    means = ("lies", "handed_in", "refused", "banned", "hard")
+    return {
+        "runs": len(rows),
+        "poisoned_models": sum(one["poisoned"] for one in rows),
+        **{name: statistics.fmean(one[name] for one in rows) for name in means},
+        "profit": mean([one["profit"] for one in rows]),
+    }
 
 
 def exact(count: int, total: int, sure: float = 0.95) -> float:
@@ -147,7 +174,10 @@ def exact(count: int, total: int, sure: float = 0.95) -> float:
 
 def measured_bands(seeds: int, compiled: bool) -> tuple[bands.Bands, dict[str, Any]]:
     """Bands of all pairs of classes, and what was measured of each."""
-    both = {name: measured_pair(pair, seeds) for name, pair in classes(compiled).items()}
+    both = {}
+    for name, other in classes(compiled).items():
+        both[name] = measured_pair(other, seeds)
+        print(name, json.dumps(both[name][1]), file=sys.stderr, flush=True)
     return bands.Bands(pairs={name: one[0] for name, one in both.items()}), {
         name: one[1] for name, one in both.items()
     }
@@ -298,9 +328,10 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=int, default=RUNS, help="runs for each kind of liar")
     parser.add_argument("--release", type=float, default=1.0, help="share replayed as a whole before the end")
+    parser.add_argument("--rows", type=Path, help="keeps runs of the coordinator, and is gone on from")
     arguments = parser.parse_args()
     if arguments.only == "coordinator":
-        show(careers_in_runs(arguments.runs, arguments.release), arguments.json)
+        show(careers_in_runs(arguments.runs, arguments.release, arguments.rows), arguments.json)
         return
     made = alarms if arguments.only == "alarms" else measured
     show(made(arguments.seeds, not arguments.no_compile), arguments.json)

@@ -89,10 +89,11 @@ class World:
     width: int = 16
     depth: int = 2
     batch: int = 16
+    segments: int = SEGMENTS
 
     def config(self, numerics: Numerics = USUAL, batch: int | None = None) -> ExpertConfig:
         return ExpertConfig(
-            steps=SPAN * SEGMENTS,
+            steps=SPAN * self.segments,
             batch=batch or self.batch,
             lr=2e-3,
             ema=0.95,
@@ -519,6 +520,17 @@ def pairs(
             walk.again(states[number], number * EVERY)
             results.append(walk.go(EVERY))
         yield updates.compare(states[number], results[0], results[1])
+
+
+def streamed(world: World, cluster: int, other: Numerics) -> Iterator[comparison.Comparison]:
+    """The same of the usual class and another, without keeping a state: for trainings of any length."""
+    usual, again = world.steps(cluster), world.steps(cluster, numerics=other)
+    before = usual.go(EVERY)
+    for number in range(1, INTERVALS * world.segments):
+        after = usual.go(EVERY)
+        again.again(before, number * EVERY)
+        yield updates.compare(before, after, again.go(EVERY))
+        before = after
 
 
 def rounding_band(world: World, cluster: int = 0) -> bands.Band:

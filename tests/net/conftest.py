@@ -46,6 +46,15 @@ def database(database_url):
 
 
 @pytest.fixture
+def sqlite(tmp_path):
+    """A database with all tables, where one kind is enough."""
+    database = Database(str(tmp_path / "atoll.db"), patience=5)
+    database.create()
+    yield database
+    database.close()
+
+
+@pytest.fixture
 def network(tiny, tmp_path, prepared):
     """A run with its clusters, and nothing trained yet."""
     network = Network(config.load(tiny, PINNED[1:]), tmp_path / "network")

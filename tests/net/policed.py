@@ -4,6 +4,7 @@ import hashlib
 import json
 import struct
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -61,6 +62,11 @@ def walk(value: bytes, unit: Unit, false: frozenset[int] = frozenset()) -> list[
 
 def place(stage: str, step: int) -> str:
     return f"{stage.replace(' ', '/')}/state/{asking.state_name(step)}"
+
+
+def ways(values: list[bytes]) -> tuple[str, ...]:
+    """What only who went from a state to the next knows."""
+    return tuple(sha(b"the way" + one + other) for one, other in pairwise(values))
 
 
 class Plan(PretendedPlan):
@@ -182,6 +188,8 @@ class Worker(Machine):
     """Steps at which intervals begin that it makes up."""
     says = "truth"
     """As an auditor: the truth, or always the same."""
+    replays = True
+    """As an auditor, whether it takes the steps at all."""
     shows = True
     numerics = Numerics()
 
@@ -197,8 +205,10 @@ class Worker(Machine):
     def submit(self, offer, **choices):
         unit = offer.unit
         made = {"train": self.train, "audit": self.look}.get(unit.role, self.end)(unit)
+        traces = ways(self.values) if unit.every and (unit.role == "train" or self.replays) else ()
         answer = self.post(
-            f"/v1/leases/{offer.lease}/submit", protocol.Submission(fence=offer.fence, result=made)
+            f"/v1/leases/{offer.lease}/submit",
+            protocol.Submission(fence=offer.fence, result=made, traces=traces),
         )
         if unit.role == "train":
             self.kept[answer.json()["submission"]] = unit, self.values
@@ -224,7 +234,7 @@ class Worker(Machine):
 
     def look(self, unit):
         committed = next(file.sha256 for file in unit.inputs if file.path == asking.COMMITTED)
-        values = walk(self.before(unit), unit)
+        self.values = values = walk(self.before(unit), unit)
         replayed = sha(state(values[-1]))
         same = {"truth": replayed == committed, "agrees": True, "differs": False, "odd": False}[self.says]
         apart = 0.0 if same else 0.003 if self.says == "odd" else 1.0
@@ -239,8 +249,10 @@ class Worker(Machine):
     def show(self):
         """The states that are asked for of what it handed in; the last answer."""
         answer = None
-        for number, (unit, values) in self.kept.items():
+        for number, (unit, values) in list(self.kept.items()):
             receipt = self.client.get(f"/v1/submissions/{number}").json()
+            if receipt["final"] and receipt["state"] in ("accepted", "rejected", "duplicate"):
+                del self.kept[number]  # nobody will ask for its states any more
             if receipt["wanted"] and self.shows:
                 steps = receipt["wanted"]
                 answer = self.show_states(

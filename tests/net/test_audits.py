@@ -8,20 +8,11 @@ import pytest
 from atoll.net import audit, auditors, keeping, ledger
 from atoll.net.audit import Asked
 from atoll.net.comparing import Tools
-from atoll.net.database import Database
 from atoll.net.protocol import Numerics
 from atoll.net.sources import open_source
 from atoll.net.tables import RecordRow, SubmissionRow, TaskRow, VerdictRow
 from tests.net.crowds import Machine, files_of
 from tests.net.policed import CALM, Plan, World, begin, place, state, walk
-
-
-@pytest.fixture
-def sqlite(tmp_path):
-    database = Database(str(tmp_path / "atoll.db"), patience=5)
-    database.create()
-    yield database
-    database.close()
 
 
 @pytest.fixture

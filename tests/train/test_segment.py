@@ -1,3 +1,6 @@
+import hashlib
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -10,10 +13,11 @@ from atoll.train.segment import Segment, of, only
 PINNED = ["expert.precision='float32'", "expert.compile='off'"]
 
 
-def train(run, last, every=2):
+def train(run, last, every=2, traces=None):
     """Expert 0 to this step; the hashes on the way."""
     chain: dict[int, str] = {}
-    with only(Segment(run.expert(0).path, last, every, chain.__setitem__)):
+    traced = ({} if traces is None else traces).__setitem__
+    with only(Segment(run.expert(0).path, last, every, chain.__setitem__, traced)):
         if last < run.config.expert.steps:
             with pytest.raises(Interrupted, match=f"stopped at step {last} of 10"):
                 jobs.expert(run, 0)
@@ -31,17 +35,31 @@ def state(run):
 def test_a_training_is_the_same_however_it_is_cut(prepared, cuts):
     plain, whole, cut = (prepared(*PINNED, name=name) for name in ("plain", "whole", "cut"))
     jobs.expert(plain, 0)
-    chain = train(whole, 10)
+    ways, traces = {}, {}
+    chain = train(whole, 10, traces=ways)
     assert list(chain) == [0, 2, 4, 6, 8, 10]
     pieces: dict[int, str] = {}
     for last in cuts:
-        pieces |= train(cut, last)
+        pieces |= train(cut, last, traces=traces)
     assert pieces == chain
+    assert traces == ways and list(ways) == [2, 4, 6, 8, 10] and len(set(ways.values())) == 5
     left, right = state(plain), state(cut)
     assert left[0] == right[0] == 10
     assert [key for key in left[1] if not torch.equal(left[1][key], right[1][key])] == []
     assert plain.expert(0).record.files == cut.expert(0).record.files
     assert len(set(chain.values())) == len(chain)
+
+
+def test_a_trace_is_the_hash_of_the_losses_of_its_steps():
+    told: dict[int, str] = {}
+    segment = Segment(Path(), 7, 3, lambda step, sha256: None, told.__setitem__)
+    losses = torch.rand(7, 2)
+    for step in range(2, 8):  # the state at step 1 is nobody else's: its interval has no trace
+        segment.seen(step, losses[step - 1])
+    assert told == {
+        6: hashlib.sha256(losses[3:6].numpy().tobytes()).hexdigest(),
+        7: hashlib.sha256(losses[6:7].numpy().tobytes()).hexdigest(),
+    }
 
 
 def test_the_hash_is_that_of_the_file(prepared):

@@ -193,6 +193,7 @@ def audit(source: Source, asked: Asked, report: Report | None = None) -> Audit:
         checks["results"].unchecked.append(sentence)
     if not known.is_policed:
         checks["decisions"].unchecked.append("the manifest promises no audits; work was taken as it came")
+    checks["challenges"].unchecked += rules.unsigned_rounds(known)
     _artifacts(source, known, checks["artifacts"], report)
     _brought(source, past, asked, checks)
     _replays(source, known, asked, checks["replay"], report)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from atoll.net import banning, deciding, leasing, undoing, weighing
+from atoll.net import banning, deciding, leasing, tracing, undoing, weighing
 from atoll.net.auditors import Canary, ask, is_canary_next, question
 from atoll.net.cases import Case, challenge, draw, record_row
 from atoll.net.policing import Police
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from atoll.net.coordinator import Coordinator
 
 OPINION: dict[policy.Judgement, str] = {"agrees": "pass", "differs": "fail", "inconclusive": "inconclusive"}
-JUDGEMENT: dict[str, policy.Judgement] = {word: name for name, word in OPINION.items()}
 AGAIN = 3
 """Times that all of a segment is asked for, if an auditor accuses it each time and two others do not."""
 
@@ -118,8 +117,12 @@ def take(case: Case, audit: SubmissionRow, task: TaskRow, report: Report | None)
     audit.state = "checked"
     task.task = leasing.judge(task.task, audit.id, "checked", "", here.terms)
     evidence = _evidence(case, unit, result, report, judgement)
+    if judgement == "agrees" and report.comparison.equal and evidence["same_class"]:
+        evidence |= {"traced": tracing.is_traced(case.submission, case.unit, audit, unit)}
+        evidence |= {"way": tracing.way_of(audit)}
+    lost = evidence.get("traced") is False
     deciding.verdict(
-        here, session, case.submission, "replay", OPINION[judgement],
+        here, session, case.submission, "replay", "inconclusive" if lost else OPINION[judgement],
         by=audit.account, evidence={"audit": audit.id, **evidence}, phase=case.phase, about=audit.id,
     )  # fmt: skip
     if judgement == "differs" and (unit.first, unit.last) == (case.unit.first, case.unit.last):
@@ -174,9 +177,10 @@ def settled(case: Case) -> policy.Outcome:
     """What auditors have said so far, of the audit that is under way."""
     rows = deciding.verdicts(case.session, case.submission.id, case.phase)
     opinions = [
-        policy.Verdict(row.by, JUDGEMENT[row.verdict], bool(row.evidence.get("same_class"))) for row in rows
+        policy.Verdict(row.by, row.evidence["judgement"], bool(row.evidence.get("same_class")))
+        for row in tracing.counted(rows)
     ]
-    return policy.settle(opinions, repeated=case.audit["repeated"])
+    return policy.settle(opinions, repeated=case.audit["repeated"] or any(map(tracing.is_lost, rows)))
 
 
 def _accepting(case: Case, canary: Canary) -> bool:
@@ -298,15 +302,30 @@ def _doubt(case: Case) -> None:
                 task.state = "accepted"
 
 
+def _idle(case: Case, audit: SubmissionRow, task: TaskRow, *, proven: bool) -> None:
+    """Who cannot tell by which way it came to a state is not paid; if others could, it has lied."""
+    here, session = case.here, case.session
+    if proven:
+        evidence = {"unit": task.digest, "traces": audit.facts.get(tracing.KNOWN, [])}
+        deciding.verdict(here, session, audit, "trace", "fail", hard=True, evidence=evidence)
+        _convict(here, session, audit, deciding.AUDITS)
+    reason = "its losses on the way are not those of the steps that it says it has replayed"
+    deciding.reject(here, session, audit, task, reason, blame=False)
+    task.state = "final"
+
+
 def _pay_auditors(case: Case, outcome: policy.Outcome) -> None:
     """Who said what the others did not is not paid, and nothing else; all others did their work."""
     rows = deciding.verdicts(case.session, case.submission.id, case.phase)
+    counted = tracing.counted(rows)
     for row in rows:
         audit = case.session.get(SubmissionRow, row.about)
         if audit is None or audit.state != "checked":
             continue
         task = case.session.get_one(TaskRow, audit.task)
-        if row.by in outcome.contradicted:
+        if row not in counted:
+            _idle(case, audit, task, proven=tracing.is_idle(row, rows))
+        elif row.by in outcome.contradicted:
             deciding.reject(
                 case.here,
                 case.session,

@@ -11,7 +11,7 @@ from atoll.errors import CorruptError
 from atoll.net.protocol import File, Sha256, Unit
 from atoll.net.statements import Statement
 
-Check = Literal["admission", "gate", "replay", "quorum", "canary"]
+Check = Literal["admission", "gate", "replay", "quorum", "canary", "trace"]
 
 
 class Facts(BaseModel):
@@ -98,6 +98,8 @@ class Result(Facts):
     steps: int = Field(0, ge=0)
     numerics: Any = None
     signed: Any = None
+    traces: str = ""
+    """The digest of hashes that are nobody's business while it is audited."""
 
 
 class Beacon(Facts):

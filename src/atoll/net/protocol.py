@@ -230,8 +230,7 @@ class LeaseOffer(Message):
 
 
 _NO = Literal["no-work", "finished", "waiting", "limit", "update", "banned", "other-run"]
-_NOT_YOU = Literal["too-little-memory", "needs-gpu", "role", "numerics"]
-ReasonCode = _NO | _NOT_YOU
+ReasonCode = _NO | Literal["too-little-memory", "needs-gpu", "role", "numerics"]
 
 
 class Refusal(Message):
@@ -293,7 +292,8 @@ class Submission(Message):
     fence: Annotated[int, Field(ge=1)]
     result: Result
     signed: Annotated[str, Field(max_length=40_000)] = ""
-    """The device's statement that this is what it made; see `vouching`."""
+    traces: tuple[Hex, ...] = Field((), max_length=10_000)
+    """The device's word that it made this, and what only who took the steps knows: `vouching`, `tracing`."""
 
 
 class Shown(Message):

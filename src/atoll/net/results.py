@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from atoll.errors import AtollError
-from atoll.net import auditors, leasing, log, vouching
+from atoll.net import auditors, leasing, log, tracing, vouching
 from atoll.net.artifacts import Artifacts
 from atoll.net.planning import Book, Plan
 from atoll.net.protocol import File, Micro, Receipt, Result, Shown, Submission, Unit, digest_of
@@ -104,7 +104,7 @@ def take(
         state="received",
         late=late,
         created=now,
-        facts={},
+        facts=tracing.kept(unit, message.traces),
     )
     session.add(submission)
     session.flush()
@@ -129,6 +129,7 @@ def _facts(submission: SubmissionRow, lease: LeaseRow, row: TaskRow, result: Res
         "steps": result.steps,
         "seconds": result.seconds,
         "late": submission.late,
+        "traces": tracing.digest(submission.facts),
     }
 
 

@@ -4,6 +4,7 @@ Pure: no network, no files. A coordinator that follows them could still refuse w
 give credit for nothing, judge in its own favour, or change what was done, without a line here telling so.
 """
 
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -14,7 +15,7 @@ from atoll.errors import AtollError, CorruptError
 from atoll.net import epochs, facts, keys, ledger, lineage, protocol, statements
 from atoll.net.history import Entry, History
 from atoll.net.protocol import Delegation
-from atoll.net.verification import beacon
+from atoll.net.verification import beacon, drand
 from atoll.net.verification.policy import fraction
 
 Faults = Iterator[str]
@@ -212,6 +213,14 @@ def challenges(known: Known) -> Faults:
             yield f"{where}: {_line(error)}"
 
     yield from _intervals(known, draws)
+
+
+def unsigned_rounds(known: Known) -> Faults:
+    """What of the beacon's rounds this machine cannot check."""
+    with contextlib.suppress(ValidationError):  # `challenges` says so
+        used = [_beacon(known.history, entry.index) for entry, _ in known.history.of(facts.Beacon)]
+        if any(settings.url is not None and not (settings.key and drand.is_here()) for settings in used):
+            yield "signatures of the beacon's network were not checked (pip install 'atoll[drand]')"
 
 
 def _intervals(known: Known, draws: Mapping[str, str]) -> Faults:

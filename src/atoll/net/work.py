@@ -18,6 +18,7 @@ from atoll.errors import Interrupted, RunError
 from atoll.net import units
 from atoll.net.protocol import File, Numerics, Unit, parse
 from atoll.net.publishing import located
+from atoll.net.tracing import TRACES
 from atoll.net.units import Cut, Share, cut_file, described, folder_of, marker, parse_shares
 from atoll.net.verification import asking
 from atoll.runs import DONE, Run, Stage, file_digest, graph, read_json, write_json
@@ -44,7 +45,11 @@ def work(unit: Unit, run: Run, chain: Path) -> None:
 
 def _train(node: Node, unit: Unit, chain: Path, noted: Callable[[int], None] = lambda step: None) -> None:
     """A segment of a training; the one that ends with the training finishes the stage as well."""
-    links = read_chain(chain)
+    links, traces = read_chain(chain), read_chain(chain.with_name(TRACES))
+
+    def traced(step: int, sha256: str) -> None:
+        traces[step] = sha256
+        write_json(chain.with_name(TRACES), {str(number): one for number, one in sorted(traces.items())})
 
     def saved(step: int, sha256: str) -> None:
         links[step] = sha256
@@ -56,7 +61,7 @@ def _train(node: Node, unit: Unit, chain: Path, noted: Callable[[int], None] = l
     _go_on_from_newest(node.stage)
     if step_here(node.stage) >= 0:
         saved(step_here(node.stage), str(read_json(node.stage.path / STATE / LATEST)["sha256"]))
-    segment = resolve("atoll.train.segment:Segment")(node.stage.path, unit.last, unit.every, saved)
+    segment = resolve("atoll.train.segment:Segment")(node.stage.path, unit.last, unit.every, saved, traced)
     with resolve("atoll.train.segment:only")(segment):
         try:
             node.make()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atoll.errors import AtollError, CorruptError, Interrupted, is_full
-from atoll.net import holding, tiles, vouching
+from atoll.net import holding, tiles, tracing, vouching
 from atoll.net.client import Refused
 from atoll.net.home import RESULT, Held
 from atoll.net.protocol import Capabilities, LeaseOffer, Receipt, Reconcile, Refusal, Result, Submission
@@ -204,7 +204,8 @@ class Worker:
         signed = (
             vouching.handed_in(result, offer.lease, offer.fence, signer, client.now()) if client.run else ""
         )
-        return Submission(fence=offer.fence, result=result, signed=signed)
+        traces = tracing.traces_of(offer.unit, read_chain(held.chain.with_name(tracing.TRACES)))
+        return Submission(fence=offer.fence, result=result, signed=signed, traces=traces)
 
     def watch(self) -> None:
         """Look whether the log goes on from what was seen before; a CorruptError if it does not."""

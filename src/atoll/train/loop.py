@@ -232,7 +232,9 @@ def _run(
         batch = next(batches)
         if state.step == first:
             keeper.remember(steps.settle(keeper.decisions(), batch))
-        window.add(steps.take(batch))
+        window.add(taken := steps.take(batch))
+        if segment is not None:
+            segment.seen(state.step, taken.losses)
         last = state.step == task.last
         ends = segment is not None and state.step >= segment.last
         stop = agreement.reached(stopping() or ends, now=last)

@@ -1,15 +1,23 @@
 """A segment of a training: it ends after a chosen step, and every state that others share has a hash."""
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import torch
+from torch import Tensor
 
 from atoll.errors import Interrupted
 from atoll.runs import Stage
 
 Saved = Callable[[int, str], None]
 """Is told a step and the sha256 of the state that was saved after it."""
+
+
+def _to_nobody(step: int, sha256: str) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,9 @@ class Segment:
     """The step after which the segment ends."""
     every: int
     saved: Saved
+    traced: Saved = _to_nobody
+    """Is told the last step of an interval and the hash of the losses on the way to it."""
+    _losses: list[Tensor] = field(default_factory=list)
 
     def due(self, step: int) -> bool:
         """Whether the state after this step is one of those that all cuts share."""
@@ -36,10 +47,24 @@ class Segment:
         if self.last <= step < steps:
             raise Interrupted(f"{name} stopped at step {step} of {steps}")
 
+    def seen(self, step: int, losses: Tensor) -> None:
+        """A step was taken; an interval that did not begin at a state that all share has no trace."""
+        self._losses.append(losses)
+        if self.due(step):
+            if (step - len(self._losses)) % self.every == 0:
+                self.traced(step, trace(self._losses))
+            self._losses.clear()
+
     def note(self, step: int, sha256: str) -> None:
         """A state was saved."""
         if self.due(step):
             self.saved(step, sha256)
+
+
+def trace(losses: Sequence[Tensor]) -> str:
+    """A hash of the losses of some steps, bit by bit: it is known to whoever took them."""
+    rows = torch.cat([one.reshape(-1).float() for one in losses]).cpu()
+    return hashlib.sha256(rows.numpy().tobytes()).hexdigest()
 
 
 _asked: Segment | None = None

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 
 from atoll.config import Section
 from atoll.errors import AtollError
+from atoll.net.verification import drand
 
 Hex = str
 SCHEMES = ("https://", "http://", "file:///")
@@ -57,6 +58,8 @@ class BeaconSettings(Section):
     """Seconds from round to round."""
     rounds: int = Field(2**20, ge=1)
     """How many rounds an own chain has."""
+    key: str = Field("", max_length=192, pattern=r"^[0-9a-f]*$")
+    """A drand network's, if it signs in a way that can be checked here; its name pins it."""
 
     def round_after(self, moment: float) -> int:
         """The first round whose value nobody knew at this time."""
@@ -124,8 +127,8 @@ class ChainBeacon:
 class DrandBeacon:
     """A drand network's, over HTTP; `get` fetches a URL's body.
 
-    Holds it to its own arithmetic, that the randomness is the hash of the signature; the signature itself
-    (BLS12-381) is kept for whoever has a library to check it.
+    Holds it to its own arithmetic, that the randomness is the hash of the signature, and to its signature
+    where there is a library for it; else that is kept for whoever has one.
     """
 
     def __init__(
@@ -148,7 +151,11 @@ class DrandBeacon:
             if about.get("hash", anchor) != anchor:
                 raise ValueError("it is another network")
             return BeaconSettings(
-                url=url, anchor=anchor, genesis=float(about["genesis_time"]), period=float(about["period"])
+                url=url,
+                anchor=anchor,
+                genesis=float(about["genesis_time"]),
+                period=float(about["period"]),
+                key=drand.key_of(about, anchor),
             )
         except (OSError, ValueError, TypeError, KeyError, AttributeError, ValidationError) as error:
             reason = str(error).splitlines()[0]
@@ -193,6 +200,8 @@ def check(settings: BeaconSettings, draw: Draw, number: int) -> None:
     if settings.url is not None:
         if hashlib.sha256(bytes.fromhex(draw.proof)).hexdigest() != draw.value:
             raise BeaconError(f"the value of round {number} is not the hash of its signature")
+        if settings.key and drand.is_here() and not drand.is_signed(settings.key, number, draw.proof):
+            raise BeaconError(f"round {number} is not signed by the beacon's network")
     elif number > settings.rounds or not _leads_to(settings.anchor, draw.value, number):
         raise BeaconError(f"the value of round {number} does not lead to the beacon's published anchor")
 
