@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.net import audit, auditors, keeping, ledger
+from atoll.net import audit, auditors, cases, keeping, ledger
 from atoll.net.audit import Asked
 from atoll.net.comparing import Tools
 from atoll.net.protocol import Numerics
@@ -222,6 +222,27 @@ def test_a_late_result_of_what_is_gone_is_not_taken(world):
     assert files_of(world.here) == before
     world.finish([bob, eve])
     assert is_honest(world)
+
+
+@pytest.mark.parametrize("why", ["gone", "barred"])
+def test_a_second_look_is_not_waited_for_where_nobody_is_left(sqlite, tmp_path, why):
+    """Who was there when it was drawn may be gone, or shut out, when it should be asked."""
+    rules = CALM.model_copy(update={"second": 1.0})
+    world = World(tmp_path, sqlite, rules, Plan(trainings=1, steps=20, segment=20))
+    ann, bob, *others = (world.machine() for _ in range(4))
+    ann.work(roles=("train",))
+    world.tick()
+    (segment,) = world.rows(SubmissionRow)
+    assert segment.facts["audit"]["repeated"]
+    if why == "gone":
+        world.clock.time += 2 * cases.AWAKE
+    else:
+        with sqlite.writing() as session:
+            for one in others:
+                session.add(RecordRow(account=one.name, numerics="0" * 64, verified=0, hard=2))
+    world.finish([ann, bob])
+    assert is_honest(world)
+    holds(world)
 
 
 def spoiling(module, arguments):

@@ -6,6 +6,7 @@ from atoll.errors import CorruptError
 from atoll.net import facts, history, notes, tiles
 from tests.net import past as room
 from tests.net.past import honest
+from tests.net.test_log import stride
 
 
 def test_an_honest_history_is_read_without_a_fault():
@@ -35,7 +36,7 @@ def test_every_file_of_a_small_log_cut_off_anywhere_is_a_fault_or_refused():
     past = honest(1).publish()
     whole = dict(past.files)
     for name, data in whole.items():
-        for length in range(0, len(data), 3 if "entries" in name else 1):
+        for length in range(0, len(data), stride(3) if "entries" in name else 1):
             past.files = {**whole, name: data[:length]}
             try:
                 assert history.read(past).faults, (name, length)

@@ -3,10 +3,10 @@
 import pytest
 from sqlalchemy import select
 
-from atoll.net import tracing
+from atoll.net import protocol, tracing
 from atoll.net.protocol import Unit, digest_of
 from atoll.net.tables import SubmissionRow, VerdictRow
-from tests.net.policed import CALM, Plan, World
+from tests.net.policed import CALM, Plan, World, ways
 from tests.net.test_audits import holds, is_honest
 
 UNIT = Unit(run="0" * 64, name="n", stage="expert 0", role="train", first=20, last=45, every=10)
@@ -105,9 +105,11 @@ def test_a_worker_who_tells_of_a_false_way_harms_no_auditor(sqlite, tmp_path):
     world = World(tmp_path, sqlite, EAGER, Plan(trainings=1, steps=20, segment=20))
     ann, *others = (world.machine() for _ in range(4))
     offer = ann.lease(roles=("train",))
-    ann.values, truth = [], ann.train
-    ann.train = lambda unit: [truth(unit), setattr(ann, "values", [*ann.values[:-1], b"nonsense"])][0]
-    ann.submit(offer)
+    result = ann.train(offer.unit)
+    false = ways([*ann.values[:-1], b"nonsense"])
+    message = protocol.Submission(fence=offer.fence, result=result, traces=false)
+    number = ann.post(f"/v1/leases/{offer.lease}/submit", message).json()["submission"]
+    ann.kept[number] = offer.unit, ann.values
     world.finish([ann, *others])
     assert not [one for one in world.told("verdict") if one["hard"]]
     assert all(world.escrow(one) > 0 for one in others)

@@ -35,7 +35,8 @@ def state(run):
 def test_a_training_is_the_same_however_it_is_cut(prepared, cuts):
     plain, whole, cut = (prepared(*PINNED, name=name) for name in ("plain", "whole", "cut"))
     jobs.expert(plain, 0)
-    ways, traces = {}, {}
+    ways: dict[int, str] = {}
+    traces: dict[int, str] = {}
     chain = train(whole, 10, traces=ways)
     assert list(chain) == [0, 2, 4, 6, 8, 10]
     pieces: dict[int, str] = {}

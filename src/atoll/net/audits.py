@@ -180,7 +180,11 @@ def settled(case: Case) -> policy.Outcome:
         policy.Verdict(row.by, row.evidence["judgement"], bool(row.evidence.get("same_class")))
         for row in tracing.counted(rows)
     ]
-    return policy.settle(opinions, repeated=case.audit["repeated"] or any(map(tracing.is_lost, rows)))
+    again = case.audit["repeated"] or any(map(tracing.is_lost, rows))
+    outcome = policy.settle(opinions, repeated=again)
+    if again and outcome.state == "pending" and not case.left():
+        return policy.settle(opinions)  # nobody is there who could be asked once more, unasked
+    return outcome
 
 
 def _accepting(case: Case, canary: Canary) -> bool:

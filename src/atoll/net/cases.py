@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from atoll.net.policing import Police
@@ -54,9 +54,22 @@ class Case:
         return f"{self.audit['phase']}{'+' * self.audit.get('again', 0)}"
 
     def awake(self) -> int:
-        """How many accounts are there."""
-        there = Device.seen > self.here.clock.date() - AWAKE
-        return self.session.scalar(select(func.count(Device.account.distinct())).where(there)) or 0
+        """How many accounts are there, and may work."""
+        return self.session.scalar(self._there()) or 0
+
+    def left(self) -> int:
+        """How many of them could still look: not who made it, and not who has looked in this audit."""
+        key = f"{self.phase}|{self.submission.id}"
+        audits = select(SubmissionRow.account).join(TaskRow, TaskRow.id == SubmissionRow.task)
+        makers = {self.submission.account, *(name for name, *_ in (self.row.micro or {}).get("shares", []))}
+        others = Device.account.not_in(makers) & Device.account.not_in(audits.where(TaskRow.key == key))
+        return self.session.scalar(self._there().where(others)) or 0
+
+    def _there(self) -> Select[tuple[int]]:
+        hard = func.sum(RecordRow.hard) >= self.police.audit.strikes
+        barred = select(RecordRow.account).group_by(RecordRow.account).having(hard)
+        seen = Device.seen > self.here.clock.date() - AWAKE
+        return select(func.count(Device.account.distinct())).where(seen, Device.account.not_in(barred))
 
     def note(self, **facts: Any) -> None:
         """Remember something of it."""
