@@ -56,7 +56,7 @@ def classes(compiled: bool) -> dict[str, kit.Numerics]:
     return {bands.pair(kit.USUAL.name, other.name): other for other in others}
 
 
-def measured_pair(other: kit.Numerics, seeds: int) -> tuple[bands.Band, dict[str, Any]]:
+def measured_pair(other: kit.Numerics, seeds: int, first: int = 100) -> tuple[bands.Band, dict[str, Any]]:
     """The band of the usual class and another, and how many honest intervals of other trainings fall out.
 
     A compiled class has fewer trainings, which are longer: what costs there is to compile.
@@ -64,8 +64,10 @@ def measured_pair(other: kit.Numerics, seeds: int) -> tuple[bands.Band, dict[str
     longer = 8 if other.compiled else 1
     count = max(CALIBRATION, seeds // longer)
     long = kit.SEGMENTS * longer
-    small = [kit.World(seed=100 + seed, segments=long) for seed in range(count)]
-    wide = [kit.World(seed=1000 + seed, width=96, batch=64) for seed in range(min(4, max(2, count // 8)))]
+    small = [kit.World(seed=first + seed, segments=long) for seed in range(count)]
+    wide = [
+        kit.World(seed=first + 900 + seed, width=96, batch=64) for seed in range(min(4, max(2, count // 8)))
+    ]
     groups = [
         list(kit.streamed(world, number % kit.CLUSTERS, other))
         for number, world in enumerate([*small, *wide])
@@ -91,11 +93,11 @@ def measured_pair(other: kit.Numerics, seeds: int) -> tuple[bands.Band, dict[str
     }
 
 
-def alarms(seeds: int, compiled: bool) -> dict[str, Any]:
+def alarms(seeds: int, compiled: bool, first: int) -> dict[str, Any]:
     """How often honest work of every pair of classes is taken for a cheat, and what that bounds."""
     torch.set_num_threads(1)
     since = time.perf_counter()
-    _, numerics = measured_bands(seeds, compiled)
+    _, numerics = measured_bands(seeds, compiled, first)
     total = sum(one["intervals"] for one in numerics.values())
     found = sum(round(one["false_alarms"]["value"] * one["intervals"]) for one in numerics.values())
     return {
@@ -172,11 +174,11 @@ def exact(count: int, total: int, sure: float = 0.95) -> float:
     return high
 
 
-def measured_bands(seeds: int, compiled: bool) -> tuple[bands.Bands, dict[str, Any]]:
+def measured_bands(seeds: int, compiled: bool, first: int = 100) -> tuple[bands.Bands, dict[str, Any]]:
     """Bands of all pairs of classes, and what was measured of each."""
     both = {}
     for name, other in classes(compiled).items():
-        both[name] = measured_pair(other, seeds)
+        both[name] = measured_pair(other, seeds, first)
         print(name, json.dumps(both[name][1]), file=sys.stderr, flush=True)
     return bands.Bands(pairs={name: one[0] for name, one in both.items()}), {
         name: one[1] for name, one in both.items()
@@ -320,6 +322,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--seeds", type=int, default=24, help="trainings on which bands are measured")
+    parser.add_argument("--first", type=int, default=100, help="the first of their seeds")
     parser.add_argument("--no-compile", action="store_true", help="leave compiled classes out")
     parser.add_argument(
         "--only",
@@ -333,8 +336,10 @@ def main() -> None:
     if arguments.only == "coordinator":
         show(careers_in_runs(arguments.runs, arguments.release, arguments.rows), arguments.json)
         return
-    made = alarms if arguments.only == "alarms" else measured
-    show(made(arguments.seeds, not arguments.no_compile), arguments.json)
+    if arguments.only == "alarms":
+        show(alarms(arguments.seeds, not arguments.no_compile, arguments.first), arguments.json)
+        return
+    show(measured(arguments.seeds, not arguments.no_compile), arguments.json)
 
 
 if __name__ == "__main__":

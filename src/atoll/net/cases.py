@@ -55,7 +55,7 @@ class Case:
 
     def awake(self) -> int:
         """How many accounts are there, and may work."""
-        return self.session.scalar(self._there()) or 0
+        return int(self.session.scalar(self._there()) or 0)
 
     def left(self) -> int:
         """How many of them could still look: not who made it, and not who has looked in this audit."""
@@ -63,9 +63,9 @@ class Case:
         audits = select(SubmissionRow.account).join(TaskRow, TaskRow.id == SubmissionRow.task)
         makers = {self.submission.account, *(name for name, *_ in (self.row.micro or {}).get("shares", []))}
         others = Device.account.not_in(makers) & Device.account.not_in(audits.where(TaskRow.key == key))
-        return self.session.scalar(self._there().where(others)) or 0
+        return int(self.session.scalar(self._there().where(others)) or 0)
 
-    def _there(self) -> Select[tuple[int]]:
+    def _there(self) -> Select[Any]:
         hard = func.sum(RecordRow.hard) >= self.police.audit.strikes
         barred = select(RecordRow.account).group_by(RecordRow.account).having(hard)
         seen = Device.seen > self.here.clock.date() - AWAKE

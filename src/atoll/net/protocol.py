@@ -292,7 +292,7 @@ class Submission(Message):
     fence: Annotated[int, Field(ge=1)]
     result: Result
     signed: Annotated[str, Field(max_length=40_000)] = ""
-    traces: tuple[Hex, ...] = Field((), max_length=10_000)
+    traces: tuple[Hex, ...] = Field((), max_length=5000)
     """The device's word that it made this, and what only who took the steps knows: `vouching`, `tracing`."""
 
 

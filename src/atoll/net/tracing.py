@@ -16,6 +16,8 @@ TRACES = "traces.json"
 """Beside a unit, as its chain: traces by the last step of their interval."""
 KNOWN = "traces"
 """Where a submission has them, in what is remembered of it."""
+MOST = 5000
+"""Intervals of a unit with more of which it has none: a message with its chain beside them has an end."""
 ENOUGH, AGAINST = 2, 3
 """Auditors by whose replays a worker's traces are known to be right, and by whose they are known to be false:
 its own word counts as one."""
@@ -28,7 +30,8 @@ def ends_of(unit: Unit) -> list[int]:
 
 def traces_of(unit: Unit, traces: dict[int, str]) -> tuple[str, ...]:
     """The trace of every interval; nothing for one that was not taken here from its beginning."""
-    known = tuple(traces.get(step, "") for step in ends_of(unit))
+    ends = ends_of(unit)
+    known = tuple(traces.get(step, "") for step in ends) if len(ends) <= MOST else ()
     return known if any(known) else ()
 
 
