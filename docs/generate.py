@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from atoll.config import RunConfig, section_of
-from atoll.study.design import StudyConfig
+from atoll.study.settings import StudyConfig
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "atoll"

@@ -22,6 +22,7 @@ COMMANDS = [
     "expert",
     "export",
     "forget",
+    "grow",
     "host",
     "import",
     "join",

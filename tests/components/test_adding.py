@@ -2,16 +2,21 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import atoll
+from atoll.cli import components  # noqa: F401 - it adds its commands to the app
+from atoll.cli.options import app
 from atoll.components import adding, calibrating
 from atoll.errors import ConfigError, DataError
 from atoll.runs.components import MEMBERS, read_members
 from atoll.sampling import opening
+from atoll.storage.mirror import Mirror
 from tests.components.conftest import own_pictures
 
 
@@ -194,3 +199,37 @@ def test_a_sample_is_traced_to_a_part_that_was_added(finished, component):
     facts = dict(report._added(finished))
     assert facts["part 3, added"].startswith("squares, of alice (cc-by), 96 samples")
     assert facts["parts that serve no longer"] == "1"
+
+
+def test_what_is_added_to_a_run_in_a_store_others_have(finished, component, tmp_path, monkeypatch):
+    """By the commands, on two machines that share nothing but the store."""
+    address = tmp_path / "mounted" / "tiny"
+    address.parent.mkdir()
+    mirror = Mirror(finished, str(address), 30)
+    mirror.open(lead=True)
+    for stage in (finished.partition, *(finished.expert(k) for k in range(3)), finished.router):
+        mirror.upload(stage)
+
+    def machine(name, *words):
+        monkeypatch.setenv("ATOLL_CACHE", str(tmp_path / name))
+        done = CliRunner().invoke(app, [*words, "--json"])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    assert machine("one", "add", str(address), str(component.path))["number"] == 3
+    assert not finished.members.added, "only where it was said"
+    monkeypatch.setenv("ATOLL_CACHE", str(tmp_path / "two"))
+    there = opening.open_model(address)
+    assert len(there.ensemble.experts) == 4
+    assert bool(there.sample(2, strategy="full").isfinite().all())
+    assert machine("two", "drop", str(address), "3")["serving"] == [0, 1, 2]
+    monkeypatch.setenv("ATOLL_CACHE", str(tmp_path / "one"))
+    assert opening.open_run(address).members.present == ()
+
+
+def test_a_run_on_the_hub_is_not_changed_in_the_cache():
+    with (
+        pytest.raises(ConfigError, match="cannot be changed from here"),
+        opening.changing(Path("hub:o/name")),
+    ):
+        pass

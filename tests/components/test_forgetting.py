@@ -15,7 +15,7 @@ from atoll.data import forgetting as resting
 from atoll.data.parts import Parts
 from atoll.data.samples import Sample
 from atoll.errors import ConfigError, DataError
-from atoll.runs import Run, survey
+from atoll.runs import Run, graph, survey
 from atoll.sampling import opening
 from atoll.train import jobs
 from tests.components.conftest import own_pictures
@@ -45,12 +45,9 @@ def trained(tmp_path, name, values, *overrides, labels=None):
     changes = [*SETTINGS, f"data.source='{path}'", f"name='{name}'", *overrides]
     run = Run.create(config.load(tmp_path / "recipe.toml", changes))
     encode.prepare(run)
-    partition.partition(run)
-    if run.config.start is not None:
-        jobs.start(run)
-    for k in range(run.config.partition.clusters):
-        jobs.expert(run, k)
-    jobs.router(run)
+    for node in graph.made(run):
+        if forgetting._is_needed(node):
+            node.make()
     return run
 
 
@@ -163,6 +160,24 @@ def test_whoever_is_stopped_goes_on_where_they_were(tmp_path, monkeypatch):
     again = forgetting.forget(run, None)
     assert networks(run) == networks(Run.open(tmp_path / "other"))
     assert again["changed"] == whole["changed"]
+
+
+def test_where_clusters_are_what_the_start_sees_all_is_made_again_and_found_anew(tmp_path):
+    settings = ("start.steps=2", "encode.features='start'", "expert.depth=2")
+    run = trained(tmp_path, "known", pictures(), *settings)
+    gone = pictures()[:2]
+    listed(tmp_path, gone)
+    for start in ("ask", "keep"):
+        with pytest.raises(ConfigError, match="nothing of this run can stay; --start retrain"):
+            forgetting.forget(run, tmp_path / "ids.txt", start)
+    certificate = forgetting.forget(run, tmp_path / "ids.txt", "retrain")
+    never = trained(tmp_path, "never", pictures()[2:], *settings)
+    assert networks(run) == networks(never)
+    assert [run.cluster(k).digest for k in range(3)] == [never.cluster(k).digest for k in range(3)]
+    assert certificate["exact"]
+    assert certificate["not_explained"] == []
+    assert not [line for line in certificate["remains"] if line.startswith("the partition")]
+    assert survey.survey(run).stale == []
 
 
 def test_where_the_start_saw_it_one_must_say_what_to_do(tmp_path):

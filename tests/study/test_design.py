@@ -165,6 +165,7 @@ def test_guidance_away_from_a_start_needs_one(study, said):
 
 def test_adapters_are_of_the_start_that_full_experts_go_on_from(study):
     more = ["budget.start=[0.5]", "budget.adapter=[0, 2]", "adapter.expert.lr=0.5", "axes.seed=[0]"]
+    more += ["adapter.expert.adapter.targets='attention+mlp+modulation'"]
     found = [cell for cell in cells(study, *more, "budget.samples=[4000]") if not cell.monolith]
     full = [cell for cell in found if cell.values["adapter"] == 0]
     small = [cell for cell in found if cell.values["adapter"] == 2]
@@ -173,6 +174,7 @@ def test_adapters_are_of_the_start_that_full_experts_go_on_from(study):
     for cell in small:
         adapter = cell.config.expert.adapter
         assert (adapter.rank, adapter.base) == (2, cell.start.training)
+        assert adapter.targets == "attention+mlp+modulation"
         assert (cell.config.expert.init, cell.config.expert.lr) == (None, 0.5)
     assert all(cell.config.expert.adapter is None for cell in full)
     assert not {cell.training for cell in full} & {cell.training for cell in small}

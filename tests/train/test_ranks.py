@@ -7,6 +7,7 @@ import torch
 from atoll.errors import AtollError
 from atoll.models.checkpoint import read_tensors
 from atoll.runs import previews, read_json, read_lines
+from atoll.runs.adopt import adopt
 from atoll.train import jobs
 from atoll.train.ranks import Ranks, joined
 from tests import commands
@@ -122,3 +123,27 @@ def test_ranks_go_on_where_one_process_stopped(prepared):
     stop_at(moved, 5)
     together(moved.path)
     assert losses(moved) == pytest.approx(losses(whole), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_adapters_in_two_processes_are_those_of_one(prepared, finished):
+    """The base is frozen and whole or in shares; the state and the file hold the adapter alone."""
+    base = finished.expert(1).path.resolve()
+    settings = ("expert.steps=6", "expert.log_every=1", "expert.batch=4", "expert.lr=1e-2", *EXACT)
+    settings = (*settings, "expert.adapter.rank=2", f"expert.adapter.base='{base}'")
+    runs = {
+        kind: prepared(*settings, f"expert.parallel={kind}", name=kind) for kind in ("auto", "ddp", "fsdp")
+    }
+    for run in runs.values():
+        adopt(run, 0)
+    one = runs.pop("auto")
+    jobs.expert(one, 0)
+    together(*(run.path for run in runs.values()))
+    alone = read_tensors(one.expert(0).path / "weights.safetensors")
+    assert all("lora_" in name for name in alone)
+    for run in runs.values():
+        assert losses(run) == pytest.approx(losses(one), abs=1e-5)
+        found = read_tensors(run.expert(0).path / "weights.safetensors")
+        assert found.keys() == alone.keys()
+        for name, value in alone.items():
+            torch.testing.assert_close(found[name], value, atol=1e-4, rtol=1e-3)

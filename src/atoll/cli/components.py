@@ -63,13 +63,13 @@ def add(
 ) -> None:
     """A component joins a finished run: it serves at once, and nothing is trained again."""
     from atoll.components import adding
-    from atoll.sampling.opening import open_run
+    from atoll.sampling.opening import changing
 
     since = time.monotonic()
-    run = open_run(run_folder)
-    member = adding.add(run, folder, signed_by)
+    with changing(run_folder) as run:
+        member = adding.add(run, folder, signed_by)
     facts = {**member.model_dump(mode="json"), "seconds": round(time.monotonic() - since, 2)}
-    tell(as_json, facts, f"{member.name} is part {member.number} of {run.path}")
+    tell(as_json, facts, f"{member.name} is part {member.number} of {run_folder}")
 
 
 @app.command()
@@ -80,15 +80,35 @@ def drop(
 ) -> None:
     """A part serves no longer; the others' weights are renormalised, and nothing is trained again."""
     from atoll.components import adding
-    from atoll.sampling.opening import open_run
+    from atoll.sampling.opening import changing
 
-    run = open_run(run_folder)
-    left = adding.drop(run, number)
+    with changing(run_folder) as run:
+        left = adding.drop(run, number)
     own = run.config.partition.clusters
-    sentence = f"Part {number} of {run.path} serves no longer"
+    sentence = f"Part {number} of {run_folder} serves no longer"
     if number < own:
         sentence += f"; its files stay in {run.expert(number).path}, and the learnt router has seen its data"
     tell(as_json, {"number": number, "serving": left.serving(own), "run": str(run.path)}, sentence)
+
+
+@app.command()
+def grow(
+    run_folder: RunFolder,
+    data: Annotated[
+        str | None, typer.Option(help="Data that has arrived; by default what is new in data.source.")
+    ] = None,
+    overrides: Overrides = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """A run grows by data that has arrived: one part more on what is new, and nothing is trained again."""
+    from atoll.components import growing
+    from atoll.sampling.opening import changing
+
+    with changing(run_folder) as run, bar(as_json) as progress:
+        grown = growing.grow(run, data, overrides, progress)
+    facts = {**grown.member.model_dump(mode="json"), "rows": grown.rows, "made_in": str(grown.made_in.path)}
+    sentence = f"{grown.rows:,} new samples, which stay in {grown.made_in.path}"
+    tell(as_json, facts, f"{sentence}\nPart {grown.member.number} of {run_folder} has learnt from them")
 
 
 @app.command()

@@ -187,4 +187,7 @@ def _check_copies(stage: Stage[ComponentContents], run: Run) -> None:
             raise ConfigError(f"{stage.path} is part {number} of this run already; nothing is to be added")
     known = copies.copied(stage, run)
     if known is not None:
-        raise ConfigError(f"{stage.path} says what part {known} says; drop that one first")
+        raise ConfigError(
+            f"{stage.path} says what part {known} says: a copy, or both have hardly left their start; "
+            f"drop {known} first, or train longer"
+        )

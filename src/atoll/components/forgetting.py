@@ -43,7 +43,7 @@ def forget(
         plan = _plan(run, samples, start)
         write_json(folder / UNFINISHED, plan)
         ids = {bytes.fromhex(raw) for raw in plan["ids"]}
-        forgetting.take_out(run, ids)
+        forgetting.take_out(run, ids, clusters=not run.config.grouped_by_start)
         if plan["start"] == "keep":
             _stamp_start(run)
         again = _cleared(run)
@@ -69,10 +69,10 @@ def _plan(run: Run, samples: Path | None, start: Start) -> dict[str, Any]:
         return plan
     if samples is None:
         raise ConfigError("say what to forget: --samples FILE, with ids, names, or the samples themselves")
-    if run.config.grouped_by_start:
+    if run.config.grouped_by_start and start != "retrain":
         raise ConfigError(
-            "clusters were found by what the start sees, and the start has seen these samples: nothing of "
-            "this run can stay; take them out of the source and make the run again"
+            "clusters were found by what the start sees in these samples and others: nothing of this run can "
+            "stay; --start retrain makes start, clusters and experts again (exact, at the cost of the run)"
         )
     if not (run.data.here and run.partition.here):
         raise RunError(f"{run.path} has no samples here; forget where data/ and partition/ are")
@@ -80,7 +80,7 @@ def _plan(run: Run, samples: Path | None, start: Start) -> dict[str, Any]:
     if not ids:
         raise ConfigError(f"{samples} names no samples; nothing was forgotten")
     clusters = forgetting.clusters_of(run, ids)
-    for k, rows in clusters.items():
+    for k, rows in clusters.items() if not run.config.grouped_by_start else ():
         if rows >= run.cluster(k).contents.rows:
             raise ConfigError(
                 f"these are all samples of cluster {k}; leave it out with `atoll drop {run.path} {k}`"
@@ -129,8 +129,8 @@ def _make(nodes: Sequence[Node], progress: Progress | None) -> None:
 
 
 def _is_needed(node: Node) -> bool:
-    """Experts, router and what they begin with; students and pictures are left to `atoll run`."""
-    return node.kind.name in ("init", "start", "expert", "router")
+    """Networks that samples are drawn with, and clusters; students and pictures are left to `atoll run`."""
+    return node.kind.name in ("pool", "init", "start", "features", "partition", "expert", "router")
 
 
 def _remove_results(run: Run) -> list[str]:
@@ -159,7 +159,8 @@ def _renew_rows(run: Run) -> None:
 def _certificate(run: Run, plan: Mapping[str, Any], removed: list[str]) -> dict[str, Any]:
     """What was forgotten, what was made again, what is bit for bit as before, and what remains where."""
     before, after = plan["before"], _digests(run)
-    rewritten = {"data", "partition", *(f"cluster {k}" for k in plan["clusters"])}
+    anew = range(run.config.partition.clusters) if run.config.grouped_by_start else plan["clusters"]
+    rewritten = {"data", "partition", *(f"cluster {k}" for k in anew)}
     unchanged = [name for name in sorted(after) if before.get(name) == after[name]]
     changed = [name for name in sorted(after) if name not in unchanged]
     steps = {name: getattr(graph.node(run, name).stage.contents, "steps", 0) for name in plan["again"]}
@@ -182,14 +183,15 @@ def _remains(run: Run, plan: Mapping[str, Any]) -> list[str]:
     """What this command cannot or did not undo, and where."""
     remains = [
         f"the source ({plan['source']}): delete the samples there, or --start-over reads them again",
-        "the partition: its centres were found with them among all samples, and are kept",
         "copies elsewhere: exports, buckets, uploads, samples that were given away",
     ]
+    if not run.config.grouped_by_start:
+        remains.append("the partition: its centres were found with them among all samples, and are kept")
     if run.data.contents.dtype != "uint8":
         remains.append("mean and standard deviation of channels, which are of all samples")
     if plan["start"] == "keep":
         remains.append(f"the common start ({run.start.path}) and all experts that began with it")
-    if run.config.launch.store is not None:
+    if run.config.launch.store:
         remains.append(f"the store {run.config.launch.store}: delete the stages that are changed there")
     if run.members.added:
         remains.append("components: their owners' data is not here; ask them to forget, or drop them")

@@ -51,15 +51,28 @@ def private_config(config: RunConfig, base: Run, data: str | None = None) -> Run
 
 
 def make(
-    run: Run, base: Run, out: Path, key: Path | None = None, progress: Progress | None = None
+    run: Run,
+    base: Run,
+    out: Path,
+    key: Path | None = None,
+    progress: Progress | None = None,
+    prepared: Callable[[], None] = lambda: None,
 ) -> Stage[ComponentContents]:
-    """Train a component in a run of its own, and write the folder that may be given away."""
+    """Train a component in a run of its own, and write the folder that may be given away.
+
+    `prepared` is called when the data is at rest and nothing is trained yet.
+    """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} is there already and not empty; give another folder with --out")
     if key is not None:
         signature.public_key(key)  # refuses what is no key before anything is trained
     about = base.partition.contents
-    conform(encode.prepare(run, progress=progress), about)
+    encode.prepare(run, progress=progress)
+    prepared()
+    if run.data.contents.rows < rows.LEAST:  # before anything is trained
+        few = run.data.contents.rows
+        raise DataError(f"{few} samples are too few for router rows; give {rows.LEAST} or more")
+    conform(run.data, about)
     partition.partition(run, progress=progress)
     for index in range(len(run.config.inits())):
         adopt(run, index)

@@ -101,10 +101,14 @@ def _count(path: Path, ids: Collection[bytes]) -> int:
     return sum(raw in ids for raw in pq.read_table(path, columns=["id"])["id"].to_pylist())
 
 
-def take_out(run: Run, ids: Collection[bytes]) -> None:
-    """Rewrite `data/` and `partition/` without these samples; a call that was interrupted is made again."""
+def take_out(run: Run, ids: Collection[bytes], *, clusters: bool = True) -> None:
+    """Rewrite `data/` and `partition/` without these samples; a call that was interrupted is made again.
+
+    `clusters` says whether there is a partition to keep, or one will be found anew.
+    """
     _rewrite_data(run, ids)
-    _rewrite_partition(run, ids)
+    if clusters:
+        _rewrite_partition(run, ids)
 
 
 def _rewrite_data(run: Run, ids: Collection[bytes]) -> None:

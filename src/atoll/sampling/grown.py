@@ -179,10 +179,10 @@ def shares(run: Run, members: Members | None = None) -> Shares:
 
 def known_rows(run: Run, number: int) -> Path:
     """Where the prototypes of a run's own cluster are, as long as it holds the same samples."""
-    cluster = run.cluster(number)
-    source = next((stage for stage in (cluster, run.expert(number)) if stage.done), None)
-    held = "dropped" if source is None else source.digest[:12]  # an export has no experts that were dropped
-    return run.path / FOLDER / f"known-{number:02d}-{held}.safetensors"
+    sources = [stage.digest[:12] for stage in (run.cluster(number), run.expert(number)) if stage.done]
+    sources = sources or ["dropped"]  # an export has no experts that were dropped
+    paths = [run.path / FOLDER / f"known-{number:02d}-{held}.safetensors" for held in sources]
+    return next((path for path in paths if path.is_file()), paths[0])  # made where samples were, or were not
 
 
 def part_rows(run: Run, number: int) -> Rows:

@@ -1,7 +1,8 @@
 """From an address to a model: a run, a lone expert, a student, an export; here, in a store or on the Hub."""
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.roster import Roster
 from atoll.sampling.sampler import Sampler
 from atoll.sampling.vocabulary import Encode, Vocabulary
-from atoll.storage.cache import download_run, store_address
+from atoll.storage.cache import changed_parts, download_run, store_address
 
 logger = logging.getLogger(__name__)
 
@@ -128,6 +129,18 @@ def open_run(path: Path, *, samples: bool = False) -> Run:
     if str(path).startswith(HUB):
         path = hub.download(str(path))
     return Run.open(path / ENSEMBLE if is_export(path) else path)
+
+
+@contextlib.contextmanager
+def changing(path: Path) -> Iterator[Run]:
+    """The run whose parts are about to change: in a folder, exported, or in a store, where others see it."""
+    if str(path).startswith(HUB):
+        raise ConfigError(f"{path} cannot be changed from here; change the run, and export it again")
+    if (address := store_address(path)) is None:
+        yield open_run(path)
+    else:
+        with changed_parts(address) as run:
+            yield run
 
 
 def is_export(path: Path) -> bool:

@@ -105,6 +105,8 @@ def strategy_sentence(written: Mapping[str, Any]) -> str:
     sentence = f"Strategy {written['strategy']}"
     if written["strategy_asked"] != "auto":
         return sentence
+    if written["strategy"] == "full":  # which auto never chooses by itself
+        return f"{sentence} (protected samples ask all parts)"
     if written["certainty"] is None:
         return f"{sentence} (auto: exact at the cost of one expert)"
     return f"{sentence} (auto: the router is {written['certainty']:.0%} sure of the cluster at t = 1)"

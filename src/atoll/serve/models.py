@@ -12,6 +12,7 @@ from atoll.runs.components import Card
 from atoll.runs.records import SampleFormat
 from atoll.sampling import opening
 from atoll.sampling.sampler import Sampler
+from atoll.storage import cache
 
 ENSEMBLE = "ensemble"
 
@@ -32,6 +33,8 @@ class Model:
     """Whether it is one network that has all parts in it."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What it was opened with."""
+    address: Path | None = None
+    """Where its run lies, where parts may come and go."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -64,7 +67,8 @@ def open_models(address: Path, device: str | None = None, **settings: Any) -> di
     sampler = opening.open_run_model(run, device, **settings)
     cards = _cards(run, sampler)
     distilled = settings.get("model", ENSEMBLE) != ENSEMBLE
-    models = {name: Model(name, sampler, contents, run, cards, distilled, {"device": device, **settings})}
+    opened = {"device": device, **settings}
+    models = {name: Model(name, sampler, contents, run, cards, distilled, opened, address)}
     for kind, stage in (("student", run.student), ("few-step", run.few_step)):
         if stage.done and not {"model", "allow"} & settings.keys():
             sampler = opening.open_run_model(run, device, **{**settings, "model": kind})
@@ -76,6 +80,9 @@ def reopened(model: Model) -> Model:
     """The same with the parts that its run has now; what is in memory stays there."""
     if model.run is None or model.distilled:
         raise ConfigError(f"'{model.name}' is one network; parts come and go in an ensemble")
+    place = None if model.address is None else cache.store_address(model.address)
+    if place is not None:
+        cache.renew_parts(place)
     sampler = opening.open_run_model(model.run, before=model.sampler, **model.settings)
     return replace(model, sampler=sampler, cards=_cards(model.run, sampler))
 

@@ -3,12 +3,15 @@
 A run's own folder under `runs/` is never touched, whatever a run elsewhere is called.
 """
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from atoll.config import validate
 from atoll.errors import RunError
 from atoll.runs import RESOLVED, Run, digest, unstamped, write_json
+from atoll.storage import parts
 from atoll.storage.mirror import MARK, Mirror
 from atoll.storage.objects import ENDPOINTS
 from atoll.storage.store import address_of, check_address, open_store
@@ -52,6 +55,22 @@ def download_run(address: str, *, samples: bool = False) -> Path:
     """What sampling needs of a finished run in a store, and its samples at rest if they are wanted too."""
     mirror = mirrored(address)
     mirror.download_networks()
+    parts.download(mirror)
     if samples:
         mirror.download_samples()
     return mirror.run.path
+
+
+@contextlib.contextmanager
+def changed_parts(address: str) -> Iterator[Run]:
+    """A run in a store whose parts are about to change; when that is done here, it is done there."""
+    mirror = mirrored(address)
+    mirror.download_networks()
+    version = parts.download(mirror)
+    yield mirror.run
+    parts.upload(mirror, version)
+
+
+def renew_parts(address: str) -> None:
+    """Look again which parts a run in a store has; only what is new is downloaded."""
+    parts.download(mirrored(address))

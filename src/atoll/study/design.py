@@ -5,17 +5,15 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import ValidationError
 
 from atoll import plan
 from atoll.config import (
-    NAME,
     AdapterConfig,
     Facts,
     RunConfig,
-    Section,
     anchored,
     assignments,
     explain,
@@ -27,6 +25,7 @@ from atoll.config import (
 )
 from atoll.errors import ConfigError
 from atoll.runs import digest, read_json
+from atoll.study.settings import StudyConfig
 
 CLUSTERS, STRATEGY, SEED, BUDGET = "partition.clusters", "sample.strategy", "seed", "budget"
 START, ADAPTER, GUIDANCE = "start", "adapter", "sample.guidance"
@@ -46,72 +45,6 @@ OF_ENSEMBLES = (
 """Axes that say something of experts and router only: the monolith is the same along them."""
 OF_TRAINING = ("seed", "data", "encode", "partition", "condition", "expert", "router")
 """What a training depends on."""
-
-
-class BudgetConfig(Section):
-    """The training FLOPs of every cell: the same for all, with the router's counted."""
-
-    samples: tuple[int, ...] = Field(min_length=1, strict=False)
-    """As samples that one expert's network could be trained on; several are an axis."""
-    router: float = Field(0.05, ge=0, lt=1)
-    """The router's share."""
-    start: tuple[float, ...] = Field((0.0,), min_length=1, strict=False)
-    """The share for a start that all experts have in common: one network on all data, from which each goes
-    on alone. Several are an axis."""
-    adapter: tuple[Annotated[int, Field(ge=0)], ...] = Field((0,), min_length=1, strict=False)
-    """Ranks of adapters on that start, in the place of networks of their own; 0 for those. Several are an
-    axis."""
-
-    @model_validator(mode="after")
-    def _has_a_base(self) -> Self:
-        if any(self.adapter) and not all(self.start):
-            raise ValueError(
-                "budget.adapter needs a start that adapters belong to; give budget.start a share"
-            )
-        return self
-
-    @field_validator("start")
-    @classmethod
-    def _leaves_something(cls, shares: tuple[float, ...]) -> tuple[float, ...]:
-        if any(not 0 <= share < 0.95 for share in shares):
-            raise ValueError("shares of a common start are numbers from 0 to below 0.95")
-        return shares
-
-
-class TuneConfig(Section):
-    """What monolith and experts may choose from, each side by the same search and for the same budget."""
-
-    batch: tuple[int, ...] = Field(min_length=1, strict=False)
-    """Samples per step."""
-    lr: tuple[float, ...] = Field(min_length=1, strict=False)
-    """Peak learning rates."""
-    rungs: int = Field(2, ge=1, le=8)
-    """Rounds: in each the better half goes on with twice the samples, in the last with half of the budget."""
-    num: int = Field(500, ge=8)
-    """Samples by which each trial is judged."""
-
-
-class StudyConfig(Section):
-    """A whole study."""
-
-    name: str = Field(pattern=NAME)
-    question: str = ""
-    """What the study is to answer, in a sentence."""
-    recipe: str
-    """The base: a recipe, by its path from the study's file."""
-    set: dict[str, Any] = Field(default_factory=dict)
-    """What is different from the recipe in every cell."""
-    axes: dict[str, Any] = Field(default_factory=dict)
-    """Keys of the recipe with a list of values each; every combination is a cell."""
-    budget: BudgetConfig
-    monolith: dict[str, Any] = Field(default_factory=dict)
-    """What is different for the monolith besides its one cluster, such as its batch."""
-    start: dict[str, Any] = Field(default_factory=dict)
-    """What is different for a common start, such as its batch and learning rate."""
-    adapter: dict[str, Any] = Field(default_factory=dict)
-    """What is different for adapters, such as their learning rate."""
-    tune: TuneConfig | None = None
-    """Find batch and learning rate of monolith and experts before anything else; by default they are said."""
 
 
 @dataclass(frozen=True)
@@ -287,9 +220,17 @@ def unfold(study: Study, data: Facts) -> list[Cell]:
 
 
 def _ensemble(study: Study, point: Mapping[str, Any], data: Facts) -> Cell:
-    tree = merged(_at(study.base, point), study.config.adapter if point.get(ADAPTER) else {})
+    tree = merged(_at(study.base, point), _of_adapters(study) if point.get(ADAPTER) else {})
     cell = _within_budget(study, tree, point, data, monolith=False)
     return cell if cell.config.partition.clusters > 1 else _monolith(study, point, data)
+
+
+def _of_adapters(study: Study) -> dict[str, Any]:
+    """What is different for their training; what they are is said where their base is known."""
+    different = dict(study.config.adapter)
+    if "expert" in different:
+        different["expert"] = {key: value for key, value in different["expert"].items() if key != "adapter"}
+    return different
 
 
 def _monolith(study: Study, point: Mapping[str, Any], data: Facts) -> Cell:
@@ -377,13 +318,13 @@ def _within_budget(
         # The same training has the same name, however its batch was said.
         expert |= {"batch": config.expert.batch // clusters, "batch_of": "expert"}
     if start is not None:  # by name: where it lies says nothing of what it is
-        expert |= _begun_with(start.training, point.get(ADAPTER, 0))
+        expert |= _begun_with(start.training, point.get(ADAPTER, 0), study.config.adapter_settings)
     changes["expert"] = config.expert.model_copy(update=expert)
     config = config.model_copy(update=changes)
     flops = 3 * forward * (spent + clusters * batch * steps)
     return Cell({**point, CLUSTERS: clusters}, config, monolith, flops, start)
 
 
-def _begun_with(base: str, rank: int) -> dict[str, Any]:
+def _begun_with(base: str, rank: int, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Experts that go on from a network, or adapters of it."""
-    return {"adapter": AdapterConfig(rank=rank, base=base)} if rank else {"init": base}
+    return {"adapter": AdapterConfig(rank=rank, base=base, **settings)} if rank else {"init": base}

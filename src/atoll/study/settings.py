@@ -1,0 +1,88 @@
+"""What is said of a study in its one TOML file."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from atoll.config import NAME, AdapterConfig, Section
+
+
+class BudgetConfig(Section):
+    """The training FLOPs of every cell: the same for all, with the router's counted."""
+
+    samples: tuple[int, ...] = Field(min_length=1, strict=False)
+    """As samples that one expert's network could be trained on; several are an axis."""
+    router: float = Field(0.05, ge=0, lt=1)
+    """The router's share."""
+    start: tuple[float, ...] = Field((0.0,), min_length=1, strict=False)
+    """The share for a start that all experts have in common: one network on all data, from which each goes
+    on alone. Several are an axis."""
+    adapter: tuple[Annotated[int, Field(ge=0)], ...] = Field((0,), min_length=1, strict=False)
+    """Ranks of adapters on that start, in the place of networks of their own; 0 for those. Several are an
+    axis."""
+
+    @model_validator(mode="after")
+    def _has_a_base(self) -> Self:
+        if any(self.adapter) and not all(self.start):
+            raise ValueError(
+                "budget.adapter needs a start that adapters belong to; give budget.start a share"
+            )
+        return self
+
+    @field_validator("start")
+    @classmethod
+    def _leaves_something(cls, shares: tuple[float, ...]) -> tuple[float, ...]:
+        if any(not 0 <= share < 0.95 for share in shares):
+            raise ValueError("shares of a common start are numbers from 0 to below 0.95")
+        return shares
+
+
+class TuneConfig(Section):
+    """What monolith and experts may choose from, each side by the same search and for the same budget."""
+
+    batch: tuple[int, ...] = Field(min_length=1, strict=False)
+    """Samples per step."""
+    lr: tuple[float, ...] = Field(min_length=1, strict=False)
+    """Peak learning rates."""
+    rungs: int = Field(2, ge=1, le=8)
+    """Rounds: in each the better half goes on with twice the samples, in the last with half of the budget."""
+    num: int = Field(500, ge=8)
+    """Samples by which each trial is judged."""
+
+
+class StudyConfig(Section):
+    """A whole study."""
+
+    name: str = Field(pattern=NAME)
+    question: str = ""
+    """What the study is to answer, in a sentence."""
+    recipe: str
+    """The base: a recipe, by its path from the study's file."""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """What is different from the recipe in every cell."""
+    axes: dict[str, Any] = Field(default_factory=dict)
+    """Keys of the recipe with a list of values each; every combination is a cell."""
+    budget: BudgetConfig
+    monolith: dict[str, Any] = Field(default_factory=dict)
+    """What is different for the monolith besides its one cluster, such as its batch."""
+    start: dict[str, Any] = Field(default_factory=dict)
+    """What is different for a common start, such as its batch and learning rate."""
+    adapter: dict[str, Any] = Field(default_factory=dict)
+    """What is different for adapters, such as their learning rate, or which layers they update."""
+    tune: TuneConfig | None = None
+    """Find batch and learning rate of monolith and experts before anything else; by default they are said."""
+
+    @model_validator(mode="after")
+    def _adapters_are_said(self) -> Self:
+        settings = self.adapter_settings
+        if {"rank", "base"} & settings.keys():
+            raise ValueError("ranks of adapters are budget.adapter, and their base is the start")
+        for rank in filter(None, self.budget.adapter):
+            AdapterConfig.model_validate({**settings, "rank": rank})
+        return self
+
+    @property
+    def adapter_settings(self) -> dict[str, Any]:
+        """What adapters are but for their rank: layers, scale, tokens."""
+        settings: dict[str, Any] = self.adapter.get("expert", {}).get("adapter", {})
+        return settings
