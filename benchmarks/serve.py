@@ -179,6 +179,7 @@ def measure_size(name: str, size: Size) -> tuple[dict[str, float], dict[str, Any
                 "in process, p95 s": percentile(in_process, 0.95),
                 "in process, p50 s": percentile(in_process, 0.5),
             }
+            facts |= bounds(local, size)
             best = {"many at once": 0.0, "one at a time": 0.0}
             for _ in range(2):
                 for label, at_once in (("many at once", size.clients), ("one at a time", 1)):
@@ -226,6 +227,46 @@ def lone(
             alone.append(pair[0])
             in_process.append(pair[1])
     return alone, in_process
+
+
+def products(experts: Any, shape: tuple[int, ...], rows: int) -> float:
+    """Seconds a row of the matrix products of experts alone, asked in turn about some rows, on one core."""
+    seen: list[tuple[torch.nn.Linear, torch.Tensor]] = []
+    for expert in experts:
+        linears = [module for module in expert.modules() if isinstance(module, torch.nn.Linear)]
+        hooks = [
+            one.register_forward_pre_hook(lambda module, inputs: seen.append((module, inputs[0].clone())))
+            for one in linears
+        ]
+        expert(torch.randn(rows, *shape), torch.rand(rows), None)
+        for hook in hooks:
+            hook.remove()
+
+    def all_of_them() -> None:
+        for module, given in seen:
+            torch.nn.functional.linear(given, module.weight, module.bias)
+
+    all_of_them()
+    return min(timed(all_of_them) for _ in range(5)) / (rows * CLUSTERS)
+
+
+def bounds(local: Any, size: Size) -> dict[str, float]:
+    """What batching could gain at best: in this process without a server, and of matrix products alone.
+
+    A lone row has one core, as long as its products are too small for two; many have all of them.
+    """
+    alone = timed(lambda: [local.sample(1, seed=seed, steps=size.steps) for seed in range(8)]) / 8
+    together = timed(lambda: local.sample(size.clients, steps=size.steps)) / size.clients
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.inference_mode():
+        experts = [local.ensemble.experts[k] for k in range(CLUSTERS)]
+        one, several = (products(experts, size.shape, rows) for rows in (1, max(1, size.clients // CLUSTERS)))
+    torch.set_num_threads(before)
+    return {
+        f"bound: {size.clients} at once against one by one, in process": alone / together,
+        "bound: the same of matrix products alone, all cores against one": threads.cores() * one / several,
+    }
 
 
 def plain_route(spec: dict[str, Any]) -> None:
@@ -280,7 +321,10 @@ def measure(sizes: dict[str, Size]) -> dict[str, Any]:
         more, facts = measure_size(name, size)
         ratios |= more
         detail[name] = facts
-    bound = "the experts' matrix products; with few rows for each expert, the calls around them"
+    bound = (
+        "the experts' matrix products: what many rows gain over one by them, on all cores, is told beside; "
+        "with few rows for each expert, the calls around them"
+    )
     return {
         "benchmark": "serve",
         "ratios": ratios,

@@ -174,3 +174,14 @@ def test_the_recursion_of_a_flow_map_says_where_each_step_ends():
         (0.5, 0.25, -0.25),
         (0.25, 0, -0.25),
     ]
+
+
+def test_a_move_without_memory_is_the_same_to_the_bit():
+    assert [move.remembers for move in solver.moves("euler", 3)] == [False] * 3
+    assert [move.remembers for move in solver.moves("heun", 2)] == [True, True, False]
+    assert all(move.remembers for move in solver.moves("dpm++", 3))
+    x_t, velocity, memory = torch.randn(3, 2, 4, 5).unbind(0)
+    now = torch.tensor(solver.moves("euler", 2), dtype=torch.float32)
+    x_next, kept = solver.moved(now, x_t, velocity, None)
+    assert kept is None
+    assert torch.equal(x_next, solver.moved(now, x_t, velocity, memory)[0])

@@ -1,5 +1,6 @@
 import threading
 
+import pytest
 import torch
 
 from atoll.config import NetworkConfig
@@ -120,6 +121,28 @@ def test_guidance_against_what_experts_began_with_needs_no_condition():
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
     plain = Ensemble([expert], torch.ones(1), (1, 4, 4))
     torch.testing.assert_close(plain.velocity(x_t, t, guidance=3.0), strong, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("most", [None, 2])
+@pytest.mark.parametrize("scales", [2.0, [2.0, 3.0, 1.5, 2.5, 4.0], [1.0, 3.0, 1.0, 2.0, 2.0], [1.0] * 5])
+def test_a_mixture_is_moved_away_from_the_start_once(scales, most):
+    """Σ_k w_k (v_0 + s (v_k - v_0)), one row of one expert after the other; the start is asked once a row."""
+    networks = [awake(DiT(NETWORK, (1, 4, 4))) for _ in range(4)]
+    experts, start, seen = networks[:3], networks[3], []
+    start.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    ensemble = Ensemble(experts, torch.ones(3) / 3, (1, 4, 4), weak=start)
+    x_t, t, weights = torch.randn(5, 1, 4, 4), torch.rand(5), torch.rand(5, 3).softmax(1)
+    guidance = scales if isinstance(scales, float) else torch.tensor(scales)
+    each = torch.full((5,), scales) if isinstance(scales, float) else guidance
+    with torch.inference_mode():
+        velocity = ensemble.mixed(weights, x_t, t, None, guidance, most=most).velocity
+        guided = int((each != 1).sum())
+        assert sum(seen) == guided and (max(seen, default=0) <= (most or guided))
+        for row in range(5):
+            x, time, weak = x_t[row : row + 1], t[row : row + 1], start(x_t[row : row + 1], t[row : row + 1])
+            parts = [weak + each[row] * (expert(x, time) - weak) for expert in experts]
+            expected = sum(w * part for w, part in zip(weights[row], parts, strict=True))
+            torch.testing.assert_close(velocity[row : row + 1], expected, atol=1e-5, rtol=1e-4)
 
 
 def test_a_start_is_told_what_the_experts_are_told():

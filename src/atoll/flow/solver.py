@@ -119,6 +119,11 @@ class Move(NamedTuple):
     d: float
     e: float
 
+    @property
+    def remembers(self) -> bool:
+        """Whether it has use for the memory."""
+        return bool(self.c or self.d or self.e)
+
 
 def moves(solver: str, steps: int, shift: float = 1.0) -> list[Move]:
     """A whole integration as one linear recursion with a coefficient for everything, known beforehand.
@@ -156,11 +161,16 @@ def moved(
     coefficients: Float[Tensor, "batch 7"],
     x_t: Float[Tensor, "batch *sample"],
     velocity: Float[Tensor, "batch *sample"],
-    memory: Float[Tensor, "batch *sample"],
-) -> tuple[Float[Tensor, "batch *sample"], Float[Tensor, "batch *sample"]]:
-    """One move of every row: x' = a x + b v + c m and m' = d x + e v (see `moves` for the §)."""
+    memory: Float[Tensor, "batch *sample"] | None,
+) -> tuple[Float[Tensor, "batch *sample"], Float[Tensor, "batch *sample"] | None]:
+    """One move of every row: x' = a x + b v + c m and m' = d x + e v (see `moves` for the §).
+
+    Without memory where no row has use for any: c, d and e are zero.
+    """
     wide = coefficients.view(len(x_t), -1, *[1] * (x_t.ndim - 1))
     a, b, c, d, e = wide[:, 2:].unbind(1)
+    if memory is None:
+        return a * x_t + b * velocity, None
     return a * x_t + b * velocity + c * memory, d * x_t + e * velocity
 
 

@@ -14,12 +14,14 @@ from atoll.flow import mixture, objectives
 from atoll.models import conditions
 from atoll.models.conditions import Condition
 from atoll.sampling import passes, routing, strategies
-from atoll.sampling.grouping import Bundle, Group, bundles, groups, rows_of
+from atoll.sampling.grouping import Bundle, Group, bundles, everyone, groups, rows_of
 from atoll.sampling.roster import Experts
 from atoll.sampling.shelf import Shelf
 
 Guidance = float | Float[Tensor, " batch"]
 """Classifier-free guidance, one for all rows or one for each; 1 is none."""
+WEAK = -1
+"""In the place of an expert's number: the weak network."""
 FEW = 2e6
 """Multiplications of a product: with fewer of them, networks of one build are rather asked together."""
 Question = TypeVar("Question")
@@ -108,20 +110,35 @@ class Ensemble:
         t: Float[Tensor, " batch"],
         condition: Condition,
         guidance: Guidance = 1.0,
-        questions: Iterable[Bundle] | None = None,
+        questions: Sequence[Bundle] | None = None,
         ask: Asking = map,
+        most: int | None = None,
     ) -> mixture.Combined:
         """Σ_k w_k v_k, asking each expert only about the rows in which it has weight (DDM eq. 5).
 
         `questions` are those rows, if they are known already; `ask` has them answered one after the other,
-        or several at once.
+        or several at once, each about at most `most` rows. A weak network is asked once about each row and
+        not by every expert: with weights that sum to one, moving the sum away is moving every part away.
         """
 
         def answer(bundle: Bundle) -> list[mixture.Answer]:
-            return self._answers(bundle, x_t, t, condition, guidance)
+            if bundle[0].expert != WEAK:
+                return self._answers(bundle, x_t, t, condition, guidance)
+            assert self.weak is not None
+            rows = bundle[0].rows
+            v = self.weak(x_t[rows], t[rows], conditions.take(condition, rows)).to(x_t.dtype)
+            return [mixture.Answer(WEAK, rows, v)]
 
         asked = self.bundles(groups(weights), len(x_t)) if questions is None else questions
-        return mixture.combine(weights, itertools.chain.from_iterable(ask(answer, asked)))
+        weak = [] if self.weak is None else _guided_rows(guidance, len(x_t), most)
+        answers = itertools.chain.from_iterable(ask(answer, [*((one,) for one in weak), *asked]))
+        others = [next(answers) for _ in weak]
+        mixed = mixture.combine(weights, answers)
+        velocity = mixed.velocity
+        for _, rows, v in others:
+            scale = guidance[rows] if isinstance(guidance, Tensor) else guidance
+            velocity = _moved(velocity, v, scale, rows)
+        return mixed._replace(velocity=velocity)
 
     def bundles(self, groups: Sequence[Group], size: int, most: int | None = None) -> list[Bundle]:
         """These questions, those to experts that are alike together, at most so many rows at once."""
@@ -172,23 +189,19 @@ class Ensemble:
     ) -> Tensor:
         """The velocity at some rows; the conditional and unconditional halves of guidance in one batch.
 
-        Rows whose own guidance is 1 have no unconditional half. Where there is a weak network, it is asked
-        in place of that half, about what the experts are told: autoguidance (arXiv 2406.02507, eq. 3).
+        Rows whose own guidance is 1 have no unconditional half. Where there is a weak network, `mixed` asks
+        it in place of that half, about what experts are told: autoguidance (arXiv 2406.02507, eq. 3).
         """
         x_t, t, condition = x_t[asked], t[asked], conditions.take(condition, asked)
         if isinstance(guidance, Tensor):
             guidance = guidance[asked]
-        plain = condition is None and self.weak is None
+        plain = condition is None or self.weak is not None
         if plain or (not isinstance(guidance, Tensor) and guidance == 1):
             return network.once()(x_t, t, condition).to(x_t.dtype)
         rows: mixture.Rows = slice(None)
         if isinstance(guidance, Tensor):
             rows = (guidance != 1).nonzero()[:, 0]
             guidance = guidance[rows]
-        if self.weak is not None:
-            strong = network.once()(x_t, t, condition).to(x_t.dtype)
-            other = self.weak(x_t[rows], t[rows], conditions.take(condition, rows)).to(x_t.dtype)
-            return _moved(strong, other, guidance, rows)
         assert condition is not None
         null = conditions.null(conditions.take(condition, rows), self.classes)
         both = conditions.concatenate([condition, null])
@@ -205,7 +218,23 @@ class Ensemble:
         return condition.to(self.device)
 
 
+def _guided_rows(guidance: Guidance, size: int, most: int | None) -> list[Group]:
+    """The rows that are guided at all, at most so many at once."""
+    if not isinstance(guidance, Tensor):
+        return [] if guidance == 1 else everyone(WEAK, size, most)
+    rows = (guidance != 1).nonzero()[:, 0]
+    if len(rows) == size:
+        return everyone(WEAK, size, most)
+    return [Group(WEAK, some) for some in torch.split(rows, most or size)] if len(rows) else []
+
+
 def _moved(strong: Tensor, weak: Tensor, guidance: Guidance, rows: mixture.Rows) -> Tensor:
     """Velocities of which some rows are moved away from those of a weaker model."""
     guided = objectives.guide(strong[rows], weak, guidance)
-    return guided if isinstance(rows, slice) else strong.index_copy(0, rows, guided)
+    if isinstance(rows, slice):
+        return (
+            guided
+            if len(guided) == len(strong)
+            else torch.cat([strong[: rows.start], guided, strong[rows.stop :]])
+        )
+    return strong.index_copy(0, rows, guided)

@@ -194,9 +194,12 @@ class Rows(Generic[Owner]):
         else:
             self._weigh(numbers, rows, x_t, t, condition)
             mixed = self._mixed(numbers, rows, x_t, t, condition)
-        x_next, memory = solver.moved(now, x_t, mixed.velocity, self._memory[where])
+        kept = self._memory[where] if any(move.remembers for move in table) else None
+        x_next, memory = solver.moved(now, x_t, mixed.velocity, kept)
         weights = self._weights[where]
-        self._x, self._memory = _put(self._x, where, x_next), _put(self._memory, where, memory)
+        self._x = _put(self._x, where, x_next)
+        if memory is not None:
+            self._memory = _put(self._memory, where, memory)
         self._shares[where] += weights
         for row in rows:
             row.at += 1
@@ -248,7 +251,7 @@ class Rows(Generic[Owner]):
             guidance = torch.tensor(scales, device=self.ensemble.device)
         with at_once.at_work():
             return self.ensemble.mixed(
-                weights, x_t, t, condition, guidance, self._questions.bundles, at_once.ask
+                weights, x_t, t, condition, guidance, self._questions.bundles, at_once.ask, at_once.rows
             )
 
     def _weigh(

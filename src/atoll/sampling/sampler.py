@@ -141,7 +141,7 @@ class Sampler:
             guidance = settings.guidance if settings.guided[0] <= now <= settings.guided[1] else 1.0
             weighed = weigh(x_t, t, now)
             mixed = ensemble.mixed(
-                weighed.weights, x_t, t, part.condition, guidance, weighed.questions, crew.ask
+                weighed.weights, x_t, t, part.condition, guidance, weighed.questions, crew.ask, crew.rows
             )
             weights.append(weighed.weights)
             apart.append(mixed.disagreement)
