@@ -246,13 +246,12 @@ class World:
         """Whether the coordinator has something that a machine which came when it did could begin."""
         moment = (self.wire.count, self.kept)
         if moment != self._looked:  # nothing else changes what is free
-            free = select(TaskRow.disk, TaskRow.created, TaskRow.heard).where(TaskRow.state.in_(leasing.FREE))
+            free = select(TaskRow.created, TaskRow.heard).where(TaskRow.state.in_(leasing.FREE))
             with self.here.database.reading() as session:
                 self._looked, self._free = moment, session.execute(free).all()
         here, now = self.clock.time - machine.since, self.clock.date()
         return any(
-            not disk or here >= choosing.stay(self.sending, now - max(created, heard))
-            for disk, created, heard in self._free
+            here >= choosing.stay(self.sending, now - max(created, heard)) for created, heard in self._free
         )
 
     def hours(self, middle: float) -> float:

@@ -1,7 +1,8 @@
 """What strangers' machines cost: the demo's run by a host and two workers here, against `atoll run`.
 
 The same recipe, the same arithmetic and the same two cores; workers were measured before, as after any first
-start. Both are timed from the first process to the last file. `--small` only shows that everything runs.
+start. Both are timed from the first process to the last file. `--part 0.5` does half of all steps, of which
+what is not training is the larger share; `--small` only shows that everything runs.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from atoll import config
 from atoll.net.limits import Limits
 from atoll.net.protocol import Numerics
 from atoll.runs import write_json
@@ -31,6 +33,13 @@ PINNED = [
 """What a published run pins: else the two would not do the same work."""
 SMALL = ["start.steps=20", "expert.steps=10", "router.steps=10", "sample.num=4", "sample.steps=4"]
 WORKERS = 2
+
+
+def part_of(share: float) -> list[str]:
+    """The settings of a shorter run: this share of the steps of every training."""
+    tree = config.load(Path(RECIPE))
+    named = {name: getattr(tree, name) for name in ("start", "expert", "router")}
+    return [f"{name}.steps={max(1, round(one.steps * share))}" for name, one in named.items()]
 
 
 def command(*words: str) -> list[str]:
@@ -122,8 +131,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--part", type=float, default=1.0, help="share of the steps of every training")
     options = parser.parse_args()
-    show(measure([*PINNED, *(SMALL if options.small else [])]), options.json)
+    shorter = SMALL if options.small else part_of(options.part)
+    show(measure([*PINNED, *shorter]), options.json)
 
 
 if __name__ == "__main__":

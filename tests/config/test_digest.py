@@ -31,7 +31,7 @@ from atoll.config.digest import (
     settings_digest,
 )
 from atoll.errors import StaleError
-from atoll.runs import Run, Stage, graph, inputs
+from atoll.runs import Run, Stage, inputs, shown
 from atoll.runs.inputs import expert_from
 from atoll.runs.records import Contents
 
@@ -111,7 +111,7 @@ SAMPLE = {"steps": 4, "prompts": ["a boat"]}
 @pytest.mark.parametrize(
     ("function", "student", "sample", "others"),
     [
-        (graph.samples_from, {}, {"eagerness": 0.7}, [{"batch": 7, "resident": 1}]),
+        (shown.samples_from, {}, {"eagerness": 0.7}, [{"batch": 7, "resident": 1}]),
         (lambda run: inputs.drawn_from(run, 0), {}, {"steps": 5}, [{"num": 7}, {"eagerness": 0.7}]),
         (inputs.few_step_from, {"sharpness": 0.7}, {}, [{"steps": 5}]),
         (inputs.few_step_from, {"few": {"steps": 3, "sharpness": 0.7}}, {}, []),

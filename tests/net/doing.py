@@ -25,6 +25,7 @@ class Network:
         self.config, self.folder = config, folder
         self.table: dict[str, File] = {}
         self.names: list[str] = []
+        self.roles: dict[str, str] = {}
         self.chains: dict[str, tuple[str, ...]] = {}
         self.sizes = units.Sizes(run=RUN, **{"segment": 4, "every": 2, "quorum": 1, **sizes})
         (folder / "files").mkdir(parents=True)
@@ -61,6 +62,7 @@ class Network:
             del self.table[path]
         self.table |= {file.path: file for file in outputs}
         self.names.append(unit.name)
+        self.roles[unit.stage] = unit.role
         self.chains[unit.name] = chain
 
     def finish(self):

@@ -91,6 +91,9 @@ class Plan(PretendedPlan):
             units.append(Unit(run="0" * 64, name="end", stage="end", role="whole", price=5, inputs=inputs))
         return [unit.model_copy(update={"run": self.run}) for unit in units]
 
+    def state(self, unit):
+        return 0
+
     def shortened(self, unit, steps):
         return unit
 

@@ -8,6 +8,7 @@ from atoll.net.tables import Account, Device, LeaseRow, TaskRow
 from tests.net.crowds import RUN, PretendedPlan
 
 PLAN = PretendedPlan()
+STATE = File(path="expert/0/state/step-00000010.safetensors", sha256="5" * 64, size=10**9)
 
 
 @pytest.fixture
@@ -55,6 +56,15 @@ def test_what_is_too_large_says_so(session):
     assert choose(session, memory=9 << 30).row.name == "large"
 
 
+def test_a_disk_that_is_too_small_is_told_how_much_it_takes(session):
+    add(session, "large", inputs=(STATE.model_copy(update={"size": 3 * 10**9}),))
+    refusal = choose(session, disk=10**9)
+    assert refusal.reason == "too-little-disk" and "6 GB of disk" in refusal.sentence, (
+        "files and as much again"
+    )
+    assert choose(session, disk=6 * 10**9).row.name == "large"
+
+
 def test_what_failed_here_goes_elsewhere(session):
     add(session, "odd", failed=["d" * 64])
     assert choose(session).reason == "waiting"
@@ -86,13 +96,13 @@ def test_what_fits_is_found_however_much_does_not(session, monkeypatch):
     assert choose(session, roles=["audit"]).reason == "role"
 
 
-STATE = File(path="expert/0/state/step-00000010.safetensors", sha256="5" * 64, size=10**9)
-
-
 def test_large_states_go_to_machines_that_have_been_here_for_long(session):
     """A gigabyte at 8 Mbit/s takes 1,000 seconds."""
     add(session, "segment", inputs=(STATE,), every=10, last=20, row={"created": 50_000.0})
     now = 50_000.0
+    fields = {"public": "", "expires": 1e9, "created": 0.0, "capabilities": {}, "seen": 1e9}
+    session.add_all(device(id=name * 64, **fields) for name in "ef")  # more than there are tasks
+    session.flush()
     young = device(since=now - choosing.STAY * 1000 + 1)
     refusal = choose(session, now, young, up=8.0)
     assert refusal.reason == "waiting" and "longer" in refusal.sentence
@@ -106,6 +116,34 @@ def test_large_states_go_to_machines_that_have_been_here_for_long(session):
     )
     later = now + choosing.GRACE * 1000
     assert choose(session, later, device(since=later), up=8.0).row.name == "segment", "nobody better came"
+
+
+def test_a_training_that_begins_is_as_long_to_send_as_the_plan_says(session):
+    """Before there is a state nobody sees its size in a file."""
+
+    class Large(PretendedPlan):
+        def state(self, unit):
+            return 10**9
+
+    add(session, "segment", every=10, last=20, row={"created": 50_000.0})
+    young, able = device(since=50_000.0), Capabilities(up=8.0)
+    assert choosing.choose(session, young, able, Large(), 7200.0, 50_000.0).reason == "waiting"
+    assert choosing.choose(session, young, able, PLAN, 7200.0, 50_000.0).row.name == "segment"
+
+
+def test_few_machines_are_not_kept_waiting_for_better_ones(session):
+    """Where there is a free task for everybody, half an hour is enough."""
+    add(session, "segment", inputs=(STATE,), every=10, last=20, row={"created": 50_000.0})
+    now = 50_000.0
+    fields = {"public": "", "expires": 1e9, "created": 0.0, "capabilities": {}, "seen": now}
+    recent = device(since=now - choosing.AWAKE + 1, **fields)
+    session.add(recent)
+    session.flush()
+    assert choose(session, now, recent, up=8.0).reason == "waiting"
+    assert choose(session, now + 1, recent, up=8.0).row.name == "segment"
+    session.add(device(id="e" * 64, since=0.0, **fields))
+    session.flush()
+    assert choose(session, now + 1, recent, up=8.0).reason == "waiting", "another one may be better"
 
 
 def test_what_takes_long_to_send_lasts_long(session):

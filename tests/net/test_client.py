@@ -7,7 +7,7 @@ import pytest
 
 from atoll.errors import ConfigError, CorruptError, Interrupted
 from atoll.net import keys
-from atoll.net.client import Client, Refused, Throttle, checked
+from atoll.net.client import MEASURED, Client, Rate, Refused, Throttle, checked
 from atoll.net.home import Home
 from atoll.net.protocol import Capabilities, Heartbeat
 from atoll.net.units import described
@@ -157,3 +157,14 @@ def test_a_proxy_of_the_environment_is_asked(monkeypatch, tmp_path):
     transport: Any = client._http._transport_for_url(httpx.URL("http://run.example.org/"))
     assert "127.0.0.1" in repr(transport._pool._proxy_url)
     client.close()
+
+
+def test_how_fast_a_line_is_is_learnt_from_large_pieces():
+    rate = Rate()
+    rate.note(MEASURED - 1, 1.0)
+    rate.note(MEASURED, 0.0)
+    assert rate.mbit == 0, "nothing is known yet"
+    rate.note(10**7, 8.0)
+    assert rate.mbit == pytest.approx(10)
+    rate.note(10**7, 2.0)
+    assert rate.mbit == pytest.approx(20), "a third of the way to 40"

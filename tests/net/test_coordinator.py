@@ -250,7 +250,7 @@ def test_slow_machines_get_less(here):
 def test_reasons_have_a_code_a_sentence_and_a_time(here):
     machine = Machine.of(here)
     refusal = machine.lease(roles=["draw"])
-    assert refusal.reason == "role" and "train" in refusal.sentence and refusal.retry_after_s == 30
+    assert refusal.reason == "role" and "train" in refusal.sentence and refusal.retry_after_s == 60
     few = coordinator(here.database, here.artifacts.scratch.parent, limits=Limits(leases=1))
     poor = Machine.of(few)
     poor.lease()

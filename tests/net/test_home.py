@@ -8,6 +8,7 @@ import pytest
 
 from atoll.errors import ConfigError
 from atoll.net import keys
+from atoll.net.client import Rate
 from atoll.net.home import Home, is_whole
 from atoll.net.protocol import LeaseOffer, Micro, Unit
 from atoll.net.units import described
@@ -100,3 +101,11 @@ def test_what_was_not_needed_for_the_longest_time_goes_first(home):
         os.utime(home.place(one.sha256), (1e9 - age, 1e9 - age))
     home.forget(250, needed=[files[3]])
     assert [home.place(one.sha256).is_file() for one in files] == [False, True, False, True]
+
+
+def test_how_fast_the_line_was_is_known_after_a_restart(home):
+    assert [rate.mbit for rate in home.rates()] == [0, 0]
+    home.keep_rates(Rate(20.0), Rate(100.0))
+    assert [rate.mbit for rate in Home(home.folder).rates()] == [20, 100]
+    (home.folder / "rates.json").write_text("{")
+    assert [rate.mbit for rate in home.rates()] == [0, 0]

@@ -68,3 +68,11 @@ def test_what_machines_would_choose_is_named(tiny):
 def test_what_workers_cannot_have_is_made_here_first(tiny, setting, words):
     with pytest.raises(ConfigError, match=words):
         published(run_of(tiny, setting))
+
+
+def test_workers_judge_by_what_they_have(tiny):
+    """Where a run measures itself, nobody needs a model from elsewhere for it."""
+    with pytest.raises(ConfigError, match="atoll evaluate"):
+        published(run_of(tiny, "evaluate.at_end=true", "evaluate.features=['inception']"))
+    assert published(run_of(tiny, "evaluate.features=['inception']", "name='later'")).config
+    assert published(run_of(tiny, "evaluate.at_end=true", "name='own'")).config.evaluate.at_end

@@ -34,6 +34,9 @@ class Plan(PretendedPlan):
     def ready(self, table):
         return [unit.model_copy(update={"run": MANIFEST.digest}) for unit in super().ready(table)]
 
+    def state(self, unit):
+        return 0
+
     def shortened(self, unit, steps):
         return super().shortened(unit, steps).model_copy(update={"run": MANIFEST.digest})
 

@@ -21,6 +21,17 @@ def test_lines_say_what_is_new(caplog):
     ]
 
 
+def test_lines_say_the_same_again_after_a_while(caplog):
+    """Whoever reads a log sees that it goes on, and is not flooded by what asks every second."""
+    caplog.set_level(logging.INFO, "atoll")
+    now = [0.0]
+    lines = Lines(lambda: now[0])
+    for second in range(700):
+        now[0] = float(second)
+        lines.now(f"no work (it waits): asking again in {second} s")
+    assert len(caplog.records) == 3, "at 0, 300 and 600 seconds"
+
+
 def test_a_terminal_keeps_the_news_and_shows_no_markup():
     output = io.StringIO()
     console = Console(file=output, force_terminal=True, width=80)

@@ -106,3 +106,19 @@ def test_a_full_disk_is_nobodys_fault(run_of_units, tmp_path):
         assert tasks(hosted) == {"data / cut": "open"}, "no failure is counted"
     assert any("no space left on this machine" in line for line in tell.lines)
     assert issubclass(AtollError, Exception)
+
+
+def test_a_full_disk_is_no_fault_of_the_unit(run_of_units, recorded, tmp_path):
+    """Else two machines without room would set it aside for all."""
+    tell = Quiet()
+
+    def start(held, home, limits):
+        words = f"atoll: {held.run}/data: no space left; free some and run the same command again"
+        (held.folder / LOG).write_text(words)
+        return Ended(1)
+
+    with served(run_of_units) as (hosted, url):
+        work_on(lent(url, tmp_path, tell=tell, start=start), once=True)
+        assert tasks(hosted) == {"data / cut": "open"}
+        assert work_on(lent(url, tmp_path, start=recorded), once=True)["submitted"] == 1, "it may try again"
+    assert "data / cut: given back: no space left on this machine" in tell.lines

@@ -12,10 +12,13 @@ from atoll.net.protocol import File
 from atoll.runs import Run, graph
 from tests.net.doing import PINNED, RUN, Network
 
+JUDGED = ["at_end=true", "num=8", "features=['pixels']", "reference=64", "bootstrap=2", "routing=8"]
+SETTINGS = [*PINNED, *(f"evaluate.{one}" for one in JUDGED)]
+
 
 def made_alone(tiny, name="alone"):
     """Every stage one after the other, here."""
-    run = Run.create(config.load(tiny, [*PINNED, f"name='{name}'"]), tiny)
+    run = Run.create(config.load(tiny, [*SETTINGS, f"name='{name}'"]), tiny)
     for node in graph.made(run):
         node.make()
     return run
@@ -23,7 +26,7 @@ def made_alone(tiny, name="alone"):
 
 @pytest.fixture
 def network(tiny, tmp_path):
-    return Network(config.load(tiny, [*PINNED, "name='alone'"]), tmp_path / "network")
+    return Network(config.load(tiny, [*SETTINGS, "name='alone'"]), tmp_path / "network")
 
 
 def test_from_images_to_samples_the_same_bits(tiny, network):
@@ -38,6 +41,7 @@ def test_from_images_to_samples_the_same_bits(tiny, network):
     drawn = [np.load(run.samples.path / "samples.npy") for run in (alone, together)]
     assert np.array_equal(*drawn)
     assert units.finished(network.run, network.table)
+    assert "evaluation" in network.names and network.roles["evaluation"] == "evaluate"
     assert {"data / cut", "data / 0", "data / 1", "data / 2", "data", "partition / cut", "partition"} <= {
         *network.names
     }

@@ -61,6 +61,16 @@ def _same_but_for_metrics(hosted, table):
     assert left == {path: file.sha256 for path, file in table.items() if "report" not in path}
 
 
+def test_it_says_how_fast_its_line_is_as_measured_and_as_allowed(run_of_units, recorded, tmp_path):
+    from atoll.net.client import Rate
+    from atoll.net.joining import at_work
+    from atoll.net.limits import Limits
+
+    limits = Limits(cpus=1, gpus=0, mbit=50.0)
+    with served(run_of_units) as (_, url), at_work(lent(url, tmp_path, limits=limits)) as worker:
+        assert [worker._allowed(Rate(mbit)) for mbit in (0.0, 20.0, 80.0)] == [50, 20, 50]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_any_schedule_of_faults_and_deaths_ends_with_the_same_bits(run_of_units, recorded, tmp_path, seed):
     """Two workers: requests fail before, during or after, processes die, answers are cut or damaged."""

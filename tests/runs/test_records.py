@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from atoll.errors import CorruptError, RunError
 from atoll.runs import Stage, read_json, write_json
 from atoll.runs.components import ComponentContents
+from atoll.runs.evaluations import EvaluationContents
 from atoll.runs.parsing import REMEDY, VERSION
 from atoll.runs.records import (
     ClusterContents,
@@ -76,6 +77,7 @@ EXAMPLES: list[Contents] = [
         **{"certainty": 0.5, "asked": {"class": ("bag", "boot")}},
     ),
     ReportContents(report="report.html"),
+    EvaluationContents(evaluation="evaluation.json"),
 ]
 
 

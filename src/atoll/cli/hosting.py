@@ -1,7 +1,8 @@
 """`atoll host`: a run that strangers' machines work on."""
 
 import sys
-from contextlib import nullcontext
+import time
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,9 @@ from atoll.cli.output import tell
 
 if TYPE_CHECKING:
     from atoll.net.host import Hosted
+
+LOOK = 2.0
+"""Seconds between two looks at how the run stands."""
 
 
 @app.command()
@@ -73,13 +77,24 @@ def host(
     require_libraries()
     from atoll.net import host as hosting
     from atoll.net import pages, restore
+    from atoll.net.narrating import Narrator
     from atoll.net.policing import Rules
+    from atoll.net.telling import telling
     from atoll.net.verification.policy import AuditPolicy
+
+    narrators, screen, looked = list[Narrator](), ExitStack(), [0.0]
 
     def ready(url: str, hosted: "Hosted") -> None:
         facts = {"address": url, "run": str(hosted.run.path), "manifest": hosted.coordinator.run}
         tell(as_json, facts, f"Hosting {hosted.run.path} at {url}; workers: atoll join {url} (Ctrl-C stops)")
         sys.stdout.flush()
+        if not as_json and not hosted.coordinator.moved:
+            narrators.append(Narrator(screen.enter_context(telling()), hosted))
+
+    def look() -> None:
+        if narrators and time.monotonic() >= looked[0] + LOOK:
+            looked[0] = time.monotonic()
+            narrators[0].look()
 
     choices = hosting.Choices(
         database=database,
@@ -103,6 +118,9 @@ def host(
         else nullcontext(restore.take_over(source, choices))
     ) as run:
         tls = (tls_cert, tls_key) if tls_cert else None
-        finished = hosting.serve(run, choices, address, port, tls=tls, ready=ready, pages=pages.ROUTERS)
+        with screen:
+            finished = hosting.serve(
+                run, choices, address, port, tls=tls, ready=ready, look=look, pages=pages.ROUTERS
+            )
         state = "finished" if finished else "stopped; run the same command again to go on"
         tell(as_json, {"run": str(run.path), "finished": finished}, f"{run.path} is {state}")

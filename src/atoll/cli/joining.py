@@ -39,7 +39,7 @@ def join(
     from atoll.net import require_libraries
 
     require_libraries()
-    from atoll.net import joining, limits
+    from atoll.net import joining, limits, trial
     from atoll.net.telling import telling
     from atoll.runs import stop_requests
 
@@ -48,5 +48,7 @@ def join(
     folder = home or Path(os.environ.get("ATOLL_HOME", Path.home() / ".atoll"))
     with stop_requests() as stopping, telling() as teller:
         lent = joining.Joining(url, folder, teller, allowed, stopping, phrase, nickname)
-        answer = joining.trial(lent) if test else joining.join(lent, once=once)
-    tell(as_json, answer, joining.sentence(answer))
+        answer = trial.trial(lent) if test else joining.join(lent, once=once)
+    tell(as_json, answer, str(answer["sentence"]) if test else joining.sentence(answer))
+    if test and (answer["same"] is False or answer.get("faults")):
+        raise typer.Exit(1)

@@ -73,6 +73,8 @@ class SampleConfig(Section):
 class EvaluateConfig(Section):
     """What `atoll evaluate` measures."""
 
+    at_end: bool = False
+    """Measure as a stage of the run: `atoll run` ends with it, and strangers' machines do it by quorum."""
     num: int = Field(1000, ge=8)
     """Samples that are drawn and judged."""
     features: tuple[str, ...] = Field((), strict=False)

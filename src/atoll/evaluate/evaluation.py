@@ -12,6 +12,7 @@ from atoll.errors import ConfigError
 from atoll.evaluate import matched, routing
 from atoll.evaluate.measure import Judge, sample_and_judge
 from atoll.runs import EVALUATION, Run, digest, read_stamped, stamped, write_json
+from atoll.runs.evaluations import evaluation_file
 from atoll.sampling.opening import open_model, open_run_model
 from atoll.sampling.request import OPENING
 
@@ -24,6 +25,13 @@ Report = Callable[[str, int, int], None]
 
 def evaluate(run: Run, progress: Report | None = None) -> dict[str, Any]:
     """Measure a run as its [evaluate] and [sample] sections say; adds to `evaluation/evaluation.json`."""
+    record = with_earlier(run, measure(run, progress))
+    write_json(run.path / EVALUATION, stamped(record))
+    return record
+
+
+def measure(run: Run, progress: Report | None = None) -> dict[str, Any]:
+    """All numbers of a run, as its [evaluate] and [sample] sections ask for them."""
     config = run.config.evaluate
     settings = run.config.sample.model_dump(exclude={"num", "strategy", "prompts", *OPENING})
     sampler = open_run_model(run)
@@ -58,8 +66,6 @@ def evaluate(run: Run, progress: Report | None = None) -> dict[str, Any]:
             **examined,
             "entropy_predicts_greedy_loss": None if predicted is None else predicted.facts(),
         }
-    record = with_earlier(run, record)
-    write_json(run.path / EVALUATION, stamped(record))
     return record
 
 
@@ -70,7 +76,7 @@ def networks(run: Run) -> str:
 
 def with_earlier(run: Run, record: Mapping[str, Any]) -> dict[str, Any]:
     """What was found now, and under `measured` also what earlier calls found of the same networks."""
-    path = run.path / EVALUATION
+    path = evaluation_file(run)
     earlier = read_stamped(path) if path.is_file() else {}
     kept = earlier if earlier.get("networks") == record["networks"] else {}
     measured = {**kept.get("measured", {}), **{setting(row): row for row in record["strategies"].values()}}

@@ -3,6 +3,9 @@
 No tensor is opened: hashes are compared, and headers read. Whatever is wrong here is wrong for whoever looks.
 """
 
+from collections.abc import Callable
+from pathlib import Path
+
 from atoll.errors import AtollError
 from atoll.net.artifacts import Artifacts
 from atoll.net.protocol import File, Result, Unit
@@ -15,6 +18,14 @@ def findings(artifacts: Artifacts, unit: Unit, result: Result, *, strict: bool =
 
     `strict` is for runs whose work is audited: without its last state there is nothing to audit.
     """
+    where = None if "://" in artifacts.store.address else artifacts.path  # not fetched for headers alone
+    return of_files(where, unit, result, strict=strict)
+
+
+def of_files(
+    where: Callable[[str], Path] | None, unit: Unit, result: Result, *, strict: bool = False
+) -> Findings:
+    """The same of files that lie somewhere, by digest; None where headers cannot be read."""
     after = _state(result.outputs, unit.last)
     if unit.role != "train" or (after is None and not strict):
         return Findings()
@@ -24,13 +35,13 @@ def findings(artifacts: Artifacts, unit: Unit, result: Result, *, strict: bool =
     # The first state of a training is nobody's file: it follows from the recipe, and audits begin with it.
     begin = before.sha256 if before is not None else "".join(result.chain[:1])
     linked = admission.chain(result.chain, unit.first, unit.last, max(1, unit.every), begin, after.sha256)
-    if "://" in artifacts.store.address:  # headers are read where states lie, not fetched for it
+    if where is None:
         return linked
-    known = linked | admission.shapes(artifacts.path(after.sha256), _tensors(artifacts, before))
+    known = linked | admission.shapes(where(after.sha256), _tensors(where, before))
     weights = next((file for file in result.outputs if file.path.endswith("/weights.safetensors")), None)
     if weights is None or not known.admitted:
         return known
-    return known | admission.weights(artifacts.path(after.sha256), artifacts.path(weights.sha256))
+    return known | admission.weights(where(after.sha256), where(weights.sha256))
 
 
 def speed(unit: Unit, elapsed: float, measured: float) -> Findings:
@@ -43,8 +54,8 @@ def _state(files: tuple[File, ...], step: int) -> File | None:
     return next((file for file in files if f"/{file.path}".endswith(end)), None)
 
 
-def _tensors(artifacts: Artifacts, before: File | None) -> dict[str, admission.Tensor] | None:
+def _tensors(where: Callable[[str], Path], before: File | None) -> dict[str, admission.Tensor] | None:
     try:
-        return None if before is None else admission.header(artifacts.path(before.sha256))
+        return None if before is None else admission.header(where(before.sha256))
     except (Malformed, AtollError):  # somebody else's fault, and not to be laid at this door
         return None

@@ -24,9 +24,9 @@ AGAIN = 3600.0
 ALONE = 60.0
 """The same where no other machine was heard of for half an hour."""
 AWAKE = 1800.0
-STAY = 16.0
+STAY = 24.0
 """Times that it takes to send a state for which a machine should have been there before it trains …"""
-GRACE = 4.0
+GRACE = 8.0
 """… but less and less of it while nobody takes the task, and after so many times of it nothing at all."""
 LONG = 8.0
 """Times that it takes to send a state for which a training should at least last."""
@@ -82,10 +82,15 @@ def choose(
             "results of what is left differ, and machines that compute as one of those did are asked first"
         )
         return Refusal(reason="numerics", sentence=sentence, retry_after_s=0)
+    here_for, needed = now - device.since, None
     for row, unit in pairs:
-        if _stays(row, unit, device, capabilities, now):
+        sending = _sending(plan, unit, capabilities)
+        stays = here_for >= stay(sending, now - max(row.created, row.heard))
+        if not stays and here_for >= AWAKE and needed is None:
+            needed = _is_everybody_needed(session, now)
+        if stays or needed:
             speed = device.speed or capabilities.speed
-            sized = _sized(plan, row, unit, speed, max(target, LONG * _sending(unit, capabilities)))
+            sized = _sized(plan, row, unit, speed, max(target, LONG * sending))
             return Choice(row, sized, sized.work / speed if speed else 0.0)
     sentence = "what is free is for machines that have been here for longer; stay, or come back"
     return Refusal(reason="waiting", sentence=sentence, retry_after_s=0)
@@ -101,8 +106,9 @@ def _rules(device: Device, capabilities: Capabilities, before: float) -> list[Ru
         least = select(func.min(TaskRow.memory) / 2.0**30)
         rules.append(Rule(TaskRow.memory <= capabilities.memory, "too-little-memory", words, least))
     if capabilities.disk:
-        words = "what is free needs more disk than you offer"
-        rules.append(Rule(TaskRow.disk * 2 <= capabilities.disk, "too-little-memory", words))
+        words = "what is free needs {:.2g} GB of disk, more than you offer"
+        least = select(func.min(TaskRow.disk) * 2 / 1e9)
+        rules.append(Rule(TaskRow.disk * 2 <= capabilities.disk, "too-little-disk", words, least))
     clean = cast(TaskRow.failed, String).not_like(f"%{device.id}%")
     words = "what is free failed on your machine before; another one tries it"
     rules.append(Rule(or_(clean, TaskRow.heard <= before), "waiting", words))
@@ -128,6 +134,13 @@ def _is_alone(session: Session, device: Device, now: float) -> bool:
     """Whether no other machine was heard of lately."""
     others = select(Device.id).where(Device.id != device.id, Device.seen > now - AWAKE)
     return session.scalar(others.limit(1)) is None
+
+
+def _is_everybody_needed(session: Session, now: float) -> bool:
+    """Whether no more machines are there than free tasks: then nobody better can be waited for."""
+    awake = session.scalar(select(func.count()).where(Device.seen > now - AWAKE)) or 0
+    free = session.scalar(select(func.count()).where(TaskRow.state.in_(leasing.FREE))) or 0
+    return awake <= free
 
 
 def _is_comparable(
@@ -196,25 +209,19 @@ def _order(unit: Unit, capabilities: Capabilities, holds: Collection[str]) -> tu
     return unit.gpu != capabilities.gpu, -here
 
 
-def _sending(unit: Unit, capabilities: Capabilities) -> float:
+def _sending(plan: Plan, unit: Unit, capabilities: Capabilities) -> float:
     """Seconds in which a machine sends the state of a training; 0 where nobody knows."""
     sizes = [file.size for file in unit.inputs if "/state/" in file.path]
-    return max(sizes, default=0) * 8 / (capabilities.up * 1e6) if capabilities.up and unit.every else 0.0
+    size = max(sizes, default=0) or plan.state(unit)  # a training that begins has none yet
+    return size * 8 / (capabilities.up * 1e6) if capabilities.up and unit.every else 0.0
 
 
-def _stays(row: TaskRow, unit: Unit, device: Device, capabilities: Capabilities, now: float) -> bool:
-    """Whether a machine has been here for long enough to hand on what it will have trained.
+def stay(sending: float, waited: float) -> float:
+    """Seconds for which a machine must have been here: the less, the longer a task has waited for one.
 
     Whoever has been here for hours mostly stays for hours; whoever has just come mostly goes soon, and takes
     with it what it could not send. Where sending takes no time, or nobody better comes, anybody may train.
     """
-    sending = _sending(unit, capabilities)
-    waited = now - max(row.created, row.heard)
-    return now - device.since >= stay(sending, waited)
-
-
-def stay(sending: float, waited: float) -> float:
-    """Seconds for which a machine must have been here: the less, the longer a task has waited for one."""
     return STAY * sending - waited * STAY / GRACE
 
 

@@ -46,6 +46,8 @@ from atoll.storage.download import Download
 from atoll.storage.patience import Fault, Patience
 from atoll.storage.store import Event
 
+MEASURED = 1 << 20
+"""Bytes of a piece from which on it counts for how fast a line is."""
 PIECE = 4 << 20
 """Bytes of one request for or with a part of a file."""
 TIMEOUT = 30.0
@@ -80,6 +82,19 @@ class Throttle:
         self.clock.sleep(max(0.0, wait))
 
 
+class Rate:
+    """Megabits a second at which files were moved lately; 0 before any was."""
+
+    def __init__(self, mbit: float = 0.0) -> None:
+        self.mbit = mbit
+
+    def note(self, count: int, seconds: float) -> None:
+        """So many bytes took so long; what is small says more about waiting than about the line."""
+        if count >= MEASURED and seconds > 0:
+            new = count * 8 / 1e6 / seconds
+            self.mbit = new if not self.mbit else self.mbit + (new - self.mbit) / 3
+
+
 class Client:
     """One device's requests to one coordinator."""
 
@@ -107,6 +122,7 @@ class Client:
         """The key that stands for offers and receipts, once the manifest was read; as `run`, its digest."""
         self.run = ""
         self.throttle = throttle or Throttle(0.0, clock)
+        self.up, self.down = Rate(), Rate()
         self.stopping = stopping
         """Whether somebody asks to stop: then a coordinator that is away is not waited for."""
         self.offset = 0.0
@@ -202,7 +218,9 @@ class Client:
 
         def piece(start: int, stop: int) -> bytes:
             end = min(stop, start + PIECE)
+            since = self.clock.now()
             data = patience("download", file.path, lambda: self._piece(where, start, end))
+            self.down.note(len(data), self.clock.now() - since)
             self.throttle.spend(len(data))
             return data
 
@@ -241,7 +259,9 @@ class Client:
             stop = offset + len(data)
             span = f"bytes {offset}-{stop - 1}/{file.size}" if data else f"bytes */{file.size}"
             request = partial(self._once, "PUT", where, data, {"Content-Range": span}, (409, 422))
+            since = self.clock.now()
             answer = patience("upload", file.path, request)
+            self.up.note(len(data), self.clock.now() - since)
             self.throttle.spend(len(data))
             if answer.status_code in (409, 422):  # it has more or less than we think, or something else
                 self.event("upload_fault", name=file.path, problem=_problem(answer)[1])

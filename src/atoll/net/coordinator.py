@@ -50,6 +50,8 @@ from atoll.storage.clock import CLOCK, Clock
 ACTIVE = "active"
 COUNTED, LONGEST = 60.0, 1800.0
 """Seconds for which a count of machines is good, and after which at the latest one may ask again."""
+UNFIT, PATIENT = ("too-little-memory", "too-little-disk", "role"), 60.0
+"""Reasons that lie with a machine; how many times as long as others such a one waits, up to a minute."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,10 @@ class Coordinator:
                 lambda row: self.judge.may(session, row, device, now),
             )
             if isinstance(choice, Refusal):
-                return self._refused(choice.reason, choice.sentence, self._patience(session, now))
+                wait = self._patience(session, now)
+                if choice.reason in UNFIT:  # work of another kind comes seldom
+                    wait = max(wait, min(60.0, PATIENT * self.limits.retry))
+                return self._refused(choice.reason, choice.sentence, wait)
             answer = self._leased(session, choice, caller, name, now)
         crash_point("lease.after-commit")
         return answer

@@ -12,10 +12,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from atoll.errors import AtollError
 from atoll.net import keys
+from atoll.net.client import Rate
 from atoll.net.protocol import Delegation, File, LeaseOffer, Receipt, Result, parse
-from atoll.net.units import SOURCE
+from atoll.net.shelves import SOURCE
 from atoll.net.work import CHAIN, MADE
-from atoll.runs import file_digest, replacing, write_json
+from atoll.runs import file_digest, read_json, replacing, write_json
 
 OFFER, RESULT, UNIT, RESOLVED, LOG, RUN = (
     "offer.json",
@@ -25,6 +26,7 @@ OFFER, RESULT, UNIT, RESOLVED, LOG, RUN = (
     "log.txt",
     "run",
 )
+RATES = "rates.json"
 
 
 class Home:
@@ -108,6 +110,17 @@ class Home:
             path.parent.mkdir(exist_ok=True)
             with replacing(path) as beside:
                 beside.write_text(receipt.promise, encoding="utf-8")
+
+    def keep_rates(self, up: Rate, down: Rate) -> None:
+        """How fast this machine's line was, for the next start."""
+        write_json(self.folder / RATES, {"up": up.mbit, "down": down.mbit})
+
+    def rates(self) -> tuple[Rate, Rate]:
+        """As it was the last time."""
+        known: dict[str, float] = {}
+        with contextlib.suppress(OSError, ValueError, AtollError):
+            known = {name: float(value) for name, value in read_json(self.folder / RATES).items()}
+        return Rate(known.get("up", 0.0)), Rate(known.get("down", 0.0))
 
     def leases(self) -> Iterator["Held"]:
         """The leases that are here, whole."""

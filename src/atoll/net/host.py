@@ -11,14 +11,12 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import APIRouter, FastAPI
 from sqlalchemy import select
 
 import atoll
-from atoll import plan
 from atoll.config import Facts, RunConfig
 from atoll.errors import ConfigError, RunError
 from atoll.net import (
@@ -33,6 +31,7 @@ from atoll.net import (
     publishing,
     relocating,
     settling,
+    sizing,
     units,
     weighing,
 )
@@ -45,13 +44,12 @@ from atoll.net.database import Database
 from atoll.net.keeping import Keeper
 from atoll.net.migrating import migrate
 from atoll.net.protocol import File, Manifest, SignedManifest, Unit, parse
+from atoll.net.shelves import Table, folder_of
 from atoll.net.statements import Signer
 from atoll.net.tables import Setting
 from atoll.net.verification import asking
 from atoll.runs import DONE, RESOLVED, Run, graph, stamped, stop_requests, write_json
 from atoll.runs.contributors import write_contributors
-from atoll.runs.known import known
-from atoll.runs.records import SamplesContents, parse_record
 from atoll.serve import listening
 from atoll.storage.clock import CLOCK, Clock
 from atoll.storage.store import open_store
@@ -106,20 +104,20 @@ class GraphPlan:
         self.run, self._manifest, self._quorum, self._read = run, manifest, quorum, read
         self._counted: dict[str, units.Sizes] = {}
 
-    def ready(self, table: units.Table) -> list[Unit]:
+    def ready(self, table: Table) -> list[Unit]:
         """All units that can be worked on now."""
         return units.ready(self.run, table, self._read, self.sizes(table))
 
-    def sizes(self, table: units.Table) -> units.Sizes:
+    def sizes(self, table: Table) -> units.Sizes:
         """How large units are and what they are worth: better known once samples are at rest."""
         record = table.get((self.run.data.path / DONE).relative_to(self.run.path).as_posix())
         key = record.sha256 if record is not None else ""
         if key not in self._counted:
-            facts = Facts() if record is None else _facts(self._read(record))
-            self._counted[key] = _sizes(self.run.config, self._manifest, self._quorum, facts)
+            facts = Facts() if record is None else sizing.facts_of(self._read(record))
+            self._counted[key] = sizing.sizes(self.run.config, self._manifest, self._quorum, facts)
         return self._counted[key]
 
-    def finished(self, table: units.Table) -> bool:
+    def finished(self, table: Table) -> bool:
         """Whether every stage is there."""
         return units.finished(self.run, table)
 
@@ -127,12 +125,17 @@ class GraphPlan:
         """A training with fewer steps."""
         return units.shortened(unit, steps)
 
+    def state(self, unit: Unit) -> int:
+        """As the plan counts it."""
+        sizes = list(self._counted.values())  # what was counted last knows most
+        return sizes[-1].states.get(unit.stage, 0) if sizes and unit.role == "train" else 0
+
     def allows(self, unit: Unit, path: str) -> bool:
         """A unit makes files of its own stage, and says into what it was cut."""
         if unit.role == "audit":
             return path == asking.REPORT
         node = graph.node(self.run, unit.stage)
-        own = (f"{units.folder_of(node)}/", f"{units.UNITS}/{node.kind.name}/", units.cut_file(node))
+        own = (f"{folder_of(node)}/", f"{units.UNITS}/{node.kind.name}/", units.cut_file(node))
         return path.startswith(own)
 
 
@@ -274,17 +277,20 @@ def _publish(
         if artifacts.size(file.sha256) is None:
             artifacts.add(published.files.get(path, run.path / path), file.sha256)
             crash_point("publish.file")
-    manifest = draft.model_copy(update={"inputs": tuple(table[path] for path in sorted(table))})
+    facts = graph.resolve("atoll.data.look:known")(run, source=True)
+    inputs = tuple(table[path] for path in sorted(table))
+    size = sizing.download(published.config, facts)
+    manifest = draft.model_copy(update={"inputs": inputs, "download": size})
     text = manifest.model_dump_json()
-    facts = {"manifest": json.loads(text)}
+    stated = {"manifest": json.loads(text)}
     if len(text) > LONGEST:
-        facts = {"manifest": None, "digest": manifest.digest, "file": artifacts.write(text.encode())}
+        stated = {"manifest": None, "digest": manifest.digest, "file": artifacts.write(text.encode())}
     crash_point("publish.before-commit")
     now = clock.date()
     with artifacts.database.writing() as session:
         session.add(Setting(name=MANIFEST, value={"text": text}))
         filing.add_files(session, table)
-        Books(Signer(key, manifest.digest)).note(session, "manifest", facts, now)
+        Books(Signer(key, manifest.digest)).note(session, "manifest", stated, now)
     crash_point("publish.after-commit")
     return text
 
@@ -298,41 +304,13 @@ def _manifest(config: RunConfig, choices: Choices, key: str, log_key: str) -> Ma
         precision=config.expert.precision,
         price=choices.price,
         target_s=choices.target,
-        every=choices.every or _every(config),
+        every=choices.every or sizing.every(config),
         addresses=choices.addresses,
         licence=choices.licence,
         coordinator=key,
         log=log_key,
         policy={"quorum": choices.quorum},
         atoll=atoll.__version__,
-    )
-
-
-def _every(config: RunConfig) -> int:
-    longest = max((one.steps for one in graph.trainings(config).values()), default=1)
-    return max(1, min(100, longest // 100))
-
-
-def _facts(record: bytes) -> Facts:
-    contents = parse_record(json.loads(record), DONE).contents
-    return known(contents) if isinstance(contents, SamplesContents) else Facts()
-
-
-def _sizes(config: RunConfig, manifest: Manifest, quorum: int, facts: Facts) -> units.Sizes:
-    """How large units are; counted for some GPU, since FLOPs and bytes are the same on each."""
-    tree = config.plan.model_copy(update={"gpu": "A100-80GB"})
-    jobs: dict[str, Any] = {}
-    with contextlib.suppress(ConfigError):  # nobody knows the shape of samples before there are any
-        jobs = plan.plan(config.model_copy(update={"plan": tree}), facts)["jobs"]
-    longest = max((one.steps for one in graph.trainings(config).values()), default=1)
-    return units.Sizes(
-        run=manifest.digest,
-        segment=-(-longest // manifest.every) * manifest.every,
-        every=manifest.every,
-        price=manifest.price,
-        flops={name: float(job["flops"]) for name, job in jobs.items()},
-        memory={name: int(job["memory_bytes"]["total"]) for name, job in jobs.items()},
-        quorum=quorum,
     )
 
 
@@ -344,9 +322,13 @@ def serve(
     *,
     tls: tuple[str, str] | None = None,
     ready: Callable[[str, Hosted], None] = lambda url, hosted: None,
+    look: Callable[[], None] = lambda: None,
     pages: tuple[APIRouter, ...] = (),
 ) -> bool:
-    """Serve a run until it is finished, or until somebody stops it; whether it is finished."""
+    """Serve a run until it is finished, or until somebody stops it; whether it is finished.
+
+    `look` is called now and then while it is served.
+    """
     with opened(run, choices) as hosted, stop_requests():  # what uvicorn was told, it tells again at its end
         server = listening.Server(hosted.app(*pages), host, port, lambda url: ready(url, hosted))
         if tls is not None:
@@ -358,7 +340,7 @@ def serve(
             keeper.tick()
             keeper.start()
         ended = threading.Event()
-        watcher = threading.Thread(target=_watch, args=(hosted, server, ended), daemon=True)
+        watcher = threading.Thread(target=_watch, args=(hosted, server, ended, look), daemon=True)
         watcher.start()
         try:
             server.run()
@@ -368,14 +350,18 @@ def serve(
             keeper.stop()
         if not hosted.coordinator.done:
             return False
+        look()
         hosted.keep_books()
         hosted.lay_out()
         return True
 
 
-def _watch(hosted: Hosted, server: listening.Server, ended: threading.Event) -> None:
-    """Let a finished run go after a while."""
+def _watch(
+    hosted: Hosted, server: listening.Server, ended: threading.Event, look: Callable[[], None]
+) -> None:
+    """Let somebody look now and then, and a finished run go after a while."""
     while not ended.wait(0.5):
+        look()
         if hosted.coordinator.done:
             hosted.lay_out()
             ended.wait(hosted.choices.linger)

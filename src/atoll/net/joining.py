@@ -1,8 +1,8 @@
 """From an address to a machine at work: key, manifest, what is downloaded, measurement, then the loop."""
 
+import contextlib
 import json
-import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,23 +10,22 @@ from typing import Any
 import httpx
 
 from atoll.config import validate
-from atoll.errors import CorruptError
+from atoll.errors import ConfigError, CorruptError, RunError
 from atoll.net import measuring
-from atoll.net.client import Client, Throttle
+from atoll.net.client import Client, Refused, Throttle
 from atoll.net.home import Home
 from atoll.net.limits import Limits
-from atoll.net.protocol import LeaseOffer, Manifest
-from atoll.net.telling import Tell
-from atoll.net.turn import Machine, SealedJobs, Start, Turn
+from atoll.net.protocol import Manifest
+from atoll.net.telling import Tell, counted
+from atoll.net.turn import Machine, SealedJobs, Start
 from atoll.net.witness import Memory
-from atoll.net.work import links_of, read_chain
 from atoll.net.worker import Worker
-from atoll.runs import read_json, stamped, write_json
+from atoll.runs import locks, write_json
 from atoll.runs.parsing import unstamped
 from atoll.storage.clock import CLOCK, Clock
 
-MOVED = "moved.json"
-"""In a worker's folder: where runs have moved to, by the addresses under which they were joined."""
+MOVED, KNOWN = "moved.json", "known.json"
+"""In a worker's folder, by the addresses of runs: where they have moved to, and their keys."""
 
 
 @dataclass
@@ -60,6 +59,7 @@ class Joining:
             transport=self.transport,
             stopping=self.stopping,
         )
+        client.up, client.down = home.rates()
         try:
             return self._introduced(client, home)
         except BaseException:
@@ -68,14 +68,20 @@ class Joining:
 
     def _introduced(self, client: Client, home: Home) -> Worker:
         self.tell.now(f"connecting: {self.url}")
-        manifest, signed = client.manifest()
-        _same_coordinator(home.folder / "known.json", self.url, signed.key)
+        try:
+            manifest, signed = client.manifest()
+        except Refused as refusal:
+            raise ConfigError(
+                f"{self.url} is not the address of a run ({refusal}); give the one that `atoll host` printed"
+            ) from None
+        _same_coordinator(home.folder / KNOWN, self.url, signed.key)
         client.addresses += [one for one in manifest.addresses if one.rstrip("/") not in client.addresses]
         delegation, phrase = home.delegation(client.now(), self.phrase)
         joined = client.join(delegation, self.nickname)
         client.offset = joined.now - self.clock.date()
         self._introduce(manifest, joined.account, phrase)
-        self.tell.now("measuring: what this machine can do, for a moment")
+        if not measuring.is_known(home.folder, self.limits, self.clock.date()):
+            self.tell.now(f"measuring: what this machine can do, for {self.seconds:.0f} seconds")
         capabilities = measuring.capabilities(home.folder, self.limits, self.clock.date(), self.seconds)
         self.tell.news(
             f"this machine: {capabilities.speed / 1e9:.0f} GFLOP/s, {_memory(capabilities.memory)}"
@@ -92,11 +98,9 @@ class Joining:
                 "a new account was made; these 24 words are all that can restore it, and are not kept here:"
             )
             tell.news(phrase)
-        size = (
-            f"about {manifest.download / 1e6:.0f} MB for one unit" if manifest.download else "files of units"
-        )
         tell.news(
-            f"downloads: {size}, {_room(self.limits)}; licence of the data: {manifest.licence or 'not told'}"
+            f"downloads: {_downloads(manifest)}, {_room(self.limits)}; "
+            f"licence of the data: {manifest.licence or 'not told by the host'}"
         )
 
     def _fault(self, kind: str, /, **facts: Any) -> None:
@@ -106,13 +110,28 @@ class Joining:
             write_json(self.folder / MOVED, {**_read(self.folder / MOVED), self.url: facts["addresses"]})
 
 
+@contextlib.contextmanager
+def at_work(joining: Joining) -> Iterator[Worker]:
+    """A worker, and no other process that works for the same run in the same folder.
+
+    Two would do the same unit in the same files, since each goes on with all that an earlier start has left.
+    """
+    worker = joining.worker()
+    with contextlib.closing(worker.machine.client), contextlib.ExitStack() as held:
+        place = joining.folder / f"run-{worker.machine.client.run[:16]}"
+        try:
+            held.enter_context(locks.alone(place, "worked for"))
+        except RunError as error:
+            raise RunError(f"{error}, or give this one a --home of its own") from None
+        yield worker
+
+
 def join(joining: Joining, *, once: bool = False) -> dict[str, Any]:
     """Work until there is nothing left, or somebody asks to stop; what came of it."""
-    worker = joining.worker()
-    try:
+    with at_work(joining) as worker:
         reason = worker.run(once)
-    finally:
-        worker.machine.client.close()
+    if reason == "finished":  # whoever has the address may publish another run there, with another key
+        _forget(joining.folder / KNOWN, joining.url)
     states = [receipt.state for receipt in worker.receipts.values()]
     credited = sum(receipt.price for receipt in worker.receipts.values() if receipt.state == "accepted")
     return {
@@ -125,37 +144,6 @@ def join(joining: Joining, *, once: bool = False) -> dict[str, Any]:
     }
 
 
-def trial(joining: Joining) -> dict[str, Any]:
-    """Do one unit twice and compare; nothing is handed in, and nothing earned."""
-    worker = joining.worker()
-    machine = worker.machine
-    offer = machine.client.lease(worker.capabilities, secrets.token_hex(16))
-    if not isinstance(offer, LeaseOffer):
-        machine.client.close()
-        return {"ended": offer.reason, "same": None, "sentence": offer.sentence}
-    answers = []
-    try:
-        for number in range(2):
-            held = machine.home.hold(offer, stamped(worker.resolved))
-            joining.tell.news(f"{offer.unit.name}: time {number + 1} of 2, on trial")
-            turn = Turn(machine, held)
-            with turn.beating():
-                worker.make(held, turn)
-            made = read_json(held.made)
-            files = {one["path"]: one["sha256"] for one in made["outputs"]}
-            changing = [path for path in files if path.endswith(".jsonl")]  # it tells the time
-            answers.append(
-                [files | dict.fromkeys(changing, ""), links_of(offer.unit, read_chain(held.chain))]
-            )
-            held.drop()
-    finally:
-        machine.give_back(machine.home.hold(offer, stamped(worker.resolved)), "a trial", failed=False)
-        machine.client.close()
-    same = answers[0] == answers[1]
-    joining.tell.news("both times the same bits" if same else "the two differ: this machine is not reliable")
-    return {"ended": "trial", "same": same, "unit": offer.unit.name, "files": len(answers[0][0])}
-
-
 def _settings(manifest: Manifest) -> dict[str, Any]:
     """The resolved settings, after a look whether they are any."""
     tree = unstamped(dict(manifest.resolved), "the manifest")
@@ -166,8 +154,14 @@ def _same_coordinator(path: Path, url: str, key: str) -> None:
     """An error if another answers at an address than the first time."""
     known = _read(path)
     if known.setdefault(url, key) != key:
-        raise CorruptError(f"{url} has another key than before; ask who runs it, then remove {path}")
+        raise CorruptError(
+            f"{url} has another key than before; if who runs it says so, remove its line from {path}"
+        )
     write_json(path, known)
+
+
+def _forget(path: Path, url: str) -> None:
+    write_json(path, {known: key for known, key in _read(path).items() if known != url})
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -177,8 +171,16 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
 
 
+def _downloads(manifest: Manifest) -> str:
+    """What will be fetched, as far as anybody knows before there is data."""
+    if manifest.download:
+        return f"about {manifest.download / 1e6:.1f} MB for one training"
+    source = sum(file.size for file in manifest.inputs)
+    return f"parts of {source / 1e6:.1f} MB" if source else "what each unit reads"
+
+
 def _room(limits: Limits) -> str:
-    return f"at most {limits.disk:g} GB" if limits.disk is not None else "kept while there is room"
+    return "kept while there is room" if limits.disk is None else f"kept up to {limits.disk:g} GB"
 
 
 def _memory(count: int) -> str:
@@ -187,11 +189,5 @@ def _memory(count: int) -> str:
 
 def sentence(answer: dict[str, Any]) -> str:
     """What came of it, for a person."""
-    if answer.get("same") is not None:
-        return (
-            "Both times the same bits." if answer["same"] else "The two differ: do not rely on this machine."
-        )
-    if "submitted" not in answer:
-        return str(answer["sentence"])
-    counted = f"{answer['submitted']} units handed in, {answer['accepted']} accepted so far"
-    return f"Ended ({answer['ended']}): {counted}, {answer['credits']:g} credits."
+    handed = f"{counted(answer['submitted'], 'unit')} handed in, {answer['accepted']} accepted so far"
+    return f"Ended ({answer['ended']}): {handed}, {counted(answer['credits'], 'credit')}."

@@ -17,16 +17,16 @@ SIDE = 768
 """Rows and columns of the matrices: large enough for all cores, small enough for any machine."""
 SECONDS = 20.0
 WEEK = 7 * 86400.0
+FILE = "measured.json"
+"""In a worker's folder: what was found the last time."""
 
 
 def capabilities(folder: Path, limits: Limits, now: float, seconds: float = SECONDS) -> Capabilities:
     """What this machine can do with what its owner allows; measured anew after a week or other limits."""
-    path = folder / "measured.json"
+    path, settings = folder / FILE, limits.variables()
+    if not is_known(folder, limits, now):
+        write_json(path, {**_measure(settings, seconds), "settings": settings, "date": now})
     facts = _read(path)
-    settings = limits.variables()
-    if facts.get("settings") != settings or not 0 <= now - float(facts.get("date", 0.0)) < WEEK:
-        facts = {**_measure(settings, seconds), "settings": settings, "date": now}
-        write_json(path, facts)
     return Capabilities(
         memory=int(facts["memory"]),
         disk=limits.room(folder, shutil.disk_usage(folder).free),
@@ -36,6 +36,13 @@ def capabilities(folder: Path, limits: Limits, now: float, seconds: float = SECO
         down=limits.mbit,
         numerics=Numerics.model_validate(facts["numerics"]),
     )
+
+
+def is_known(folder: Path, limits: Limits, now: float) -> bool:
+    """Whether it was measured lately, with the same limits."""
+    facts = _read(folder / FILE)
+    recent = 0 <= now - float(facts.get("date", 0.0)) < WEEK
+    return recent and facts.get("settings") == limits.variables()
 
 
 def _read(path: Path) -> dict[str, Any]:

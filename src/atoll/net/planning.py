@@ -21,6 +21,9 @@ class Plan(Protocol):
     def shortened(self, unit: Unit, steps: int) -> Unit:
         """The same unit with fewer steps, if it has any."""
 
+    def state(self, unit: Unit) -> int:
+        """Bytes of a training's state, also before there is one; 0 where nobody knows."""
+
     def allows(self, unit: Unit, path: str) -> bool:
         """Whether a unit may make, replace or remove this file."""
 

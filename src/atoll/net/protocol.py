@@ -230,7 +230,7 @@ class LeaseOffer(Message):
 
 
 _NO = Literal["no-work", "finished", "waiting", "limit", "update", "banned", "other-run"]
-ReasonCode = _NO | Literal["too-little-memory", "needs-gpu", "role", "numerics"]
+ReasonCode = _NO | Literal["too-little-memory", "too-little-disk", "needs-gpu", "role", "numerics"]
 
 
 class Refusal(Message):

@@ -8,11 +8,12 @@ from typing import Any
 from atoll.config import EMBEDDED, OWN_FEATURES, LaunchConfig, RunConfig, validate
 from atoll.errors import ConfigError
 from atoll.net.protocol import MOST_FILES
-from atoll.net.units import SOURCE
+from atoll.net.shelves import SOURCE
 from atoll.runs import Run, graph, safe_name
 
 PINS = {"precision": "float32", "compile": "off"}
 """What every machine has, where the recipe leaves it to the machine."""
+JUDGED_BY = ("classifier", "pixels")
 """Features that need no model from elsewhere."""
 
 
@@ -72,6 +73,12 @@ def _check(run: Run) -> None:
         models.append(config.encode.features)
     if any(models) and not run.data.done:
         raise ConfigError("[encode] needs models, which workers do not download; `atoll prepare` here first")
+    judge = config.evaluate
+    elsewhere = [name for name in judge.features if name not in JUDGED_BY] + [judge.monolith, judge.lpips]
+    if judge.at_end and any([*elsewhere, judge.clip]):
+        raise ConfigError(
+            "[evaluate] at_end needs models that workers do not have; leave it out and `atoll evaluate`"
+        )
     if (config.partition.file or config.partition.like) and not run.partition.done:
         raise ConfigError("[partition] reads what workers do not have; `atoll partition` here first")
     for node in graph.made(run):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from atoll.net import leasing
@@ -39,6 +39,8 @@ class Standing:
     submissions: dict[str, int]
     machines: int
     awake: int
+    working: int
+    """Machines that hold a unit."""
     files: int
     bytes: int
     happenings: list[Happening]
@@ -59,11 +61,18 @@ def standing(here: Coordinator) -> Standing:
             submissions=_counts(session, SubmissionRow.state),
             machines=session.scalar(select(func.count()).select_from(Device)) or 0,
             awake=session.scalar(select(func.count()).where(Device.seen > now - AWAKE)) or 0,
+            working=session.scalar(_holders()) or 0,
             files=files,
             bytes=int(size or 0),
             happenings=list(session.scalars(select(Happening).order_by(Happening.id.desc()).limit(30))),
             outages=session.scalar(select(func.count()).select_from(Outage)) or 0,
         )
+
+
+def _holders() -> Select[Any]:
+    """How many machines hold a unit now."""
+    held = select(TaskRow.holder).where(TaskRow.state.in_(leasing.HELD))
+    return select(func.count(LeaseRow.device.distinct())).where(LeaseRow.id.in_(held))
 
 
 def _counts(session: Session, column: Any) -> dict[str, int]:

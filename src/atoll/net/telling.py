@@ -3,7 +3,8 @@
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from rich.console import Console
@@ -22,11 +23,15 @@ class Tell(Protocol):
         """What is being done at this moment; the next replaces it."""
 
 
-class Lines:
-    """Plain lines; what is being done is said when it is something else than before."""
+AGAIN = 300.0
+"""Seconds after which plain lines say once more what is being done, though it is the same."""
 
-    def __init__(self) -> None:
-        self._kind = ""
+
+class Lines:
+    """Plain lines; what is being done is said when it is something else than before, and now and then."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._kind, self._clock, self._said = "", clock, 0.0
 
     def news(self, sentence: str) -> None:
         """One line."""
@@ -35,8 +40,8 @@ class Lines:
     def now(self, sentence: str) -> None:
         """One line where the first words are new: numbers in it change all the time."""
         kind = sentence.partition(":")[0]
-        if kind != self._kind:
-            self._kind = kind
+        if kind != self._kind or self._clock() >= self._said + AGAIN:
+            self._kind, self._said = kind, self._clock()
             logger.info("%s", sentence)
 
 
@@ -53,6 +58,11 @@ class Screen:
     def now(self, sentence: str) -> None:
         """The line below."""
         self._status.update(sentence.replace("[", "("))
+
+
+def counted(number: float, noun: str) -> str:
+    """`1 credit`, `2.5 credits`."""
+    return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"
 
 
 @contextlib.contextmanager

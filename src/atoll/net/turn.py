@@ -19,8 +19,9 @@ from atoll.net.client import Client, Refused
 from atoll.net.home import LOG, RESOLVED, UNIT, Held, Home
 from atoll.net.limits import Limits
 from atoll.net.protocol import File, Heartbeat, Micro, Progress, Release
+from atoll.net.shelves import METRICS, STATE
 from atoll.net.telling import Tell
-from atoll.net.units import METRICS, STATE, described
+from atoll.net.units import described
 from atoll.net.work import links_of, read_chain
 from atoll.runs import Tail, graph, read_json
 from atoll.storage.clock import CLOCK, Clock
@@ -118,6 +119,8 @@ class Turn:
     machine: Machine
     held: Held
     verdict: str = "keep"
+    hands_on: bool = True
+    """Whether states on the way are uploaded, so that others can go on from them."""
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "atoll-worker"))
     _beat: "Future[None] | None" = None
     _upload: "Future[None] | None" = None
@@ -179,7 +182,7 @@ class Turn:
 
     def check_stopped(self) -> None:
         """After a job has ended early: save what it did where others find it, if it was asked to."""
-        if self.machine.stopping():
+        if self.machine.stopping() and self.hands_on:
             if self._upload is not None:
                 with contextlib.suppress(AtollError, Interrupted, OSError):
                     self._upload.result()
@@ -264,7 +267,8 @@ class Turn:
 
         Where states are sent in no time, sending each of them would cost more than it could save.
         """
-        if self.held.offer.unit.role == "train" and (self._upload is None or self._upload.done()):
+        due = self.hands_on and self.held.offer.unit.role == "train"
+        if due and (self._upload is None or self._upload.done()):
             if self.machine.clock.now() < self._next:
                 return
             pointer = self._stage() / STATE / "latest.json"

@@ -7,7 +7,6 @@ would, since every unit is a function from files to files.
 
 import contextlib
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,15 +16,12 @@ from pydantic import Field
 
 from atoll.errors import RunError
 from atoll.net.protocol import MOST_FILES, File, Message, Name, Role, Unit, Word, parse
-from atoll.runs import DONE, STARTED, Run, file_digest, graph, previews
+from atoll.net.shelves import SOURCE, Shelves, Table, folder_of, is_source
+from atoll.runs import DONE, Run, file_digest, graph
 from atoll.runs.graph import Node
 
-Table = Mapping[str, File]
-"""The files of a run by their paths in its folder."""
-UNITS, SOURCE = "units", "source"
-"""Folders of a run in a network: into what its stages were cut, and what it reads from outside."""
-METRICS, STATE = "metrics.jsonl", "state"
-_STEP = re.compile(rf"{STATE}/step-(\d+)\.safetensors")
+UNITS = "units"
+"""The folder of a run in a network that says into what its stages were cut."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,19 +42,21 @@ class Sizes:
     """FLOPs that stand for a unit of which the plan counts none."""
     memory: Mapping[str, int] = field(default_factory=dict)
     """Bytes that trainings need, as the plan counts them."""
+    states: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of the states of trainings."""
     quorum: int = 2
     """Accounts that must agree on whatever is not trained: shares of data, partitions, samples, reports."""
 
 
 def ready(run: Run, table: Table, read: Callable[[File], bytes], sizes: Sizes) -> list[Unit]:
     """All units that can be worked on now; those that somebody works on already are among them."""
-    done = finished_stages(run, table)
+    done, shelves = finished_stages(run, table), Shelves(run, table)
     units: list[Unit] = []
     for node in graph.made(run):
         if node.name not in done and all(one.name in done for one in node.inputs):
             if node.kind.adopts:
                 raise RunError(f"{node.name} comes from elsewhere; make it here first, by `atoll run`")
-            units += _units(node, table, read, sizes)
+            units += _units(node, shelves, read, sizes)
     return units
 
 
@@ -73,26 +71,22 @@ def finished_stages(run: Run, table: Table) -> set[str]:
     return {node.name for node in graph.nodes(run) if f"{folder_of(node)}/{DONE}" in table}
 
 
-def folder_of(node: Node) -> str:
-    """Where a stage is in its run's folder."""
-    return node.stage.path.relative_to(node.run.path).as_posix()
-
-
-def _units(node: Node, table: Table, read: Callable[[File], bytes], sizes: Sizes) -> list[Unit]:
-    training = node.training
+def _units(node: Node, shelves: Shelves, read: Callable[[File], bytes], sizes: Sizes) -> list[Unit]:
+    training, table = node.training, shelves.table
     if training is not None and training.steps:
-        return [_segment(node, table, training.steps, sizes)]
+        return [_segment(node, shelves, training.steps, sizes)]
     if node.kind.parts:
         cut = table.get(cut_file(node))
         if cut is None:
-            inputs = _inputs(node, table)
+            inputs = _inputs(node, shelves)
             return [_unit(node, table, sizes, role="cut", name=f"{node.name} / cut", inputs=inputs)]
         shares = parse_shares(read(cut))
         missing = [share for number, share in enumerate(shares) if marker(node, number) not in table]
         if missing:
-            return [_share(node, share, table, sizes) for share in missing]
-    role: Role = "draw" if any(one.kind.network for one in node.reads) else "whole"
-    return [_unit(node, table, sizes, role=role, name=node.name, inputs=_inputs(node, table))]
+            return [_share(node, share, shelves, sizes) for share in missing]
+    draws: Role = "draw" if any(one.kind.network for one in node.reads) else "whole"
+    role: Role = "evaluate" if node.kind.judges else draws
+    return [_unit(node, table, sizes, role=role, name=node.name, inputs=_inputs(node, shelves))]
 
 
 def cut_file(node: Node) -> str:
@@ -124,11 +118,11 @@ def parse_shares(raw: bytes) -> tuple[Share, ...]:
     return parse(Cut, raw).shares
 
 
-def _segment(node: Node, table: Table, steps: int, sizes: Sizes) -> Unit:
-    first = step_of(node, table)
+def _segment(node: Node, shelves: Shelves, steps: int, sizes: Sizes) -> Unit:
+    first, table = shelves.step(node), shelves.table
     last = min(first + sizes.segment, steps)
     flops = sizes.flops.get(node.name, 0.0) * (last - first) / steps
-    unit = _unit(node, table, sizes, role="train", name="", inputs=_inputs(node, table), work=flops)
+    unit = _unit(node, table, sizes, role="train", name="", inputs=_inputs(node, shelves), work=flops)
     memory = sizes.memory.get(node.name, 0)
     return _steps(unit.model_copy(update={"first": first, "every": sizes.every, "memory": memory}), last)
 
@@ -147,16 +141,11 @@ def shortened(unit: Unit, steps: int) -> Unit:
     return _steps(unit.model_copy(update=less), unit.first + taken)
 
 
-def step_of(node: Node, table: Table) -> int:
-    """Of the newest state of a training in the table; 0 where it has not begun."""
-    folder = f"{folder_of(node)}/"
-    states = [_STEP.fullmatch(path.removeprefix(folder)) for path in table if path.startswith(folder)]
-    return max((int(match[1]) for match in states if match is not None), default=0)
-
-
-def _share(node: Node, share: Share, table: Table, sizes: Sizes) -> Unit:
+def _share(node: Node, share: Share, shelves: Shelves, sizes: Sizes) -> Unit:
+    table = shelves.table
     known = [path for path in share.inputs if path in table]
-    source = () if any(map(is_source, known)) else _source(node, table)  # it says what it needs, or needs all
+    chosen = any(map(is_source, known))  # it says what it needs, or needs all
+    source = () if chosen else _source(node, shelves)
     inputs = (*known, cut_file(node), *source)
     files = tuple(table[path] for path in sorted(set(inputs)))
     return _one_share(node.name, node.training is not None or node.kind.gpu, share.share, files, sizes)
@@ -208,40 +197,22 @@ def _unit(
     )
 
 
-def _inputs(node: Node, table: Table) -> Iterator[str]:
+def _inputs(node: Node, shelves: Shelves) -> Iterator[str]:
     """What a unit reads: what its stage reads, records of other stages, and what there is of itself."""
     for one in node.reads:
-        yield from files_of(one, table, shown=node.kind.again)
+        yield from shelves.finished(one, shown=node.kind.again)
     for one in node.records:
-        pictures = files_of(one, table) if node.kind.again else ()
+        pictures = shelves.finished(one) if node.kind.again else ()
         yield from (path for path in pictures if not path.endswith(".parquet"))
         yield f"{folder_of(one)}/{DONE}"
-    yield from _source(node, table)
-    yield from (path for path in table if path.startswith(f"{folder_of(node)}/"))
+    yield from _source(node, shelves)
+    yield from shelves.all(node)
 
 
-def is_source(path: str) -> bool:
-    """Whether a file of the table comes from outside."""
-    return path.startswith(f"{SOURCE}/")
-
-
-def _source(node: Node, table: Table) -> Iterator[str]:
+def _source(node: Node, shelves: Shelves) -> Iterator[str]:
     """What comes from outside is read by a stage that reads no other."""
     if not node.inputs:
-        yield from filter(is_source, table)
-
-
-def files_of(node: Node, table: Table, *, shown: bool = False) -> Iterator[str]:
-    """The files of a finished stage without what led to it; what is shown to people only where asked for."""
-    folder = f"{folder_of(node)}/"
-    places = (f"{folder_of(one)}/" for one in graph.nodes(node.run))
-    inner = tuple(place for place in places if place.startswith(folder) and place != folder)
-    for path in table:
-        name = path.removeprefix(folder)
-        if path.startswith(folder) and not path.startswith(inner) and name != STARTED:
-            to_look_at = name == METRICS or name.startswith(f"{previews.FOLDER}/")
-            if not name.startswith(f"{STATE}/") and (shown or not to_look_at):
-                yield path
+        yield from shelves.source()
 
 
 def folder(table: Table) -> dict[str, File]:

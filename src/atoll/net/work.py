@@ -18,8 +18,9 @@ from atoll.errors import Interrupted, RunError
 from atoll.net import units
 from atoll.net.protocol import File, Numerics, Unit, parse
 from atoll.net.publishing import located
+from atoll.net.shelves import folder_of, is_source
 from atoll.net.tracing import TRACES
-from atoll.net.units import Cut, Share, cut_file, described, folder_of, marker, parse_shares
+from atoll.net.units import Cut, Share, cut_file, described, marker, parse_shares
 from atoll.net.verification import asking
 from atoll.runs import DONE, Run, Stage, file_digest, graph, read_json, write_json
 from atoll.runs.graph import Node, resolve
@@ -130,7 +131,7 @@ def _share(node: Node, unit: Unit, chain: Path) -> None:
     """One share of a stage, and the sign that it is there."""
     shares = parse_shares((node.run.path / cut_file(node)).read_bytes())
     number, share = next((number, one) for number, one in enumerate(shares) if one.share == unit.share)
-    partial = any(units.is_source(path) for path in share.inputs)
+    partial = any(is_source(path) for path in share.inputs)
     resolve(node.kind.parts)(node.run, partial=partial).make(unit.share)
     write_json(node.run.path / marker(node, number), {"share": unit.share})
 
@@ -145,6 +146,7 @@ WAYS: dict[str, Callable[[Node, Unit, Path], None]] = {
     "cut": _cut,
     "encode": _share,
     "draw": _whole,
+    "evaluate": _whole,
     "whole": _whole,
 }
 """How units of each role are done."""

@@ -13,13 +13,14 @@ from typing import Any
 
 from atoll.errors import AtollError, CorruptError, Interrupted, is_full
 from atoll.net import holding, tiles, tracing, vouching
-from atoll.net.client import Refused
+from atoll.net.client import Rate, Refused
 from atoll.net.home import RESULT, Held
 from atoll.net.protocol import Capabilities, LeaseOffer, Receipt, Reconcile, Refusal, Result, Submission
 from atoll.net.protocol import Held as HeldMessage
 from atoll.net.showing import Showcase
 from atoll.net.sources import LogSource
 from atoll.net.statements import Signer
+from atoll.net.telling import counted
 from atoll.net.turn import JITTER, POLL, Machine, Released, Turn
 from atoll.net.witness import Memory
 from atoll.net.work import links_of, read_chain
@@ -28,6 +29,10 @@ from atoll.storage.patience import Fault
 
 WATCH = 600.0
 """Seconds between two looks at the log, and between two words about the files that are here."""
+FULL = ("no space left", "File too large")
+"""What a job says that found no room: on the disk, or within what its owner allows."""
+ROOM = 60.0
+"""Seconds after which a machine whose disk was full asks for work again."""
 HOLDS = 64
 """Files, of those that were needed last, for which work is preferred that reads them."""
 
@@ -46,6 +51,8 @@ class Worker:
     """The log as it was seen last."""
     _watched: float = -math.inf
     _told: float = -math.inf
+    _refused: bool = False
+    _full: bool = False
 
     @property
     def showcase(self) -> Showcase:
@@ -75,11 +82,17 @@ class Worker:
             self.follow()
             if once:
                 return "once"
+            if self._full:  # nothing else would fit either; somebody must look
+                self._full = False
+                self._wait(Refusal(reason="too-little-disk", sentence="free some disk", retry_after_s=ROOM))
         return "asked to stop"
 
     def reconcile(self) -> list[Held]:
         """What to go on with of what an earlier start has left here; the rest is handed in or dropped."""
-        leases = list(self.machine.home.leases())
+        run = self.machine.client.run
+        leases = [
+            one for one in self.machine.home.leases() if one.offer.unit.run == run
+        ]  # others keep theirs
         if not leases:
             return []
         message = Reconcile(
@@ -101,19 +114,29 @@ class Worker:
         return kept
 
     def _lease(self) -> Held | Refusal:
-        self.machine.tell.now("asking for work")
+        if not self._refused:  # who asks again and again says only why it got nothing
+            self.machine.tell.now("asking for work")
         home = self.machine.home
-        able = self.capabilities.model_copy(update={"holds": tuple(home.files())[:HOLDS]})
+        up, down = (self._allowed(rate) for rate in (self.machine.client.up, self.machine.client.down))
+        measured = {"holds": tuple(home.files())[:HOLDS], "up": up, "down": down}
+        able = self.capabilities.model_copy(update=measured)
         answer = self.machine.client.lease(able, home.attempt())
+        self._refused = isinstance(answer, Refusal)
         held = home.hold(answer, stamped(self.resolved)) if isinstance(answer, LeaseOffer) else answer
         home.answered()
         return held
+
+    def _allowed(self, rate: Rate) -> float:
+        """Mbit/s at which files move: as measured, at most what its owner allows; 0 where nobody knows."""
+        most = self.machine.limits.mbit
+        return min(rate.mbit, most) if rate.mbit and most else rate.mbit or most
 
     def _wait(self, refusal: Refusal) -> None:
         """Until it is time to ask again; a word now and then, and at once when asked to stop."""
         until = self.machine.clock.now() + refusal.retry_after_s * random.uniform(1 - JITTER, 1 + JITTER)
         while self.machine.clock.now() < until and not self.machine.stopping():
-            self.machine.tell.now(f"no work: {refusal.sentence} ({until - self.machine.clock.now():.0f} s)")
+            left = until - self.machine.clock.now()
+            self.machine.tell.now(f"no work ({refusal.sentence}): asking again in {left:.0f} s")
             self.machine.clock.sleep(min(1.0, max(POLL, until - self.machine.clock.now())))
 
     def do(self, held: Held) -> None:
@@ -127,17 +150,19 @@ class Worker:
         except Released:
             raise
         except (AtollError, OSError) as error:
-            full = isinstance(error, OSError) and is_full(error)
-            reason = "no space left on this machine" if full else " ".join(str(error).split())
+            words = " ".join(str(error).split())
+            full = is_full(error) if isinstance(error, OSError) else any(word in words for word in FULL)
+            reason = "no space left on this machine" if full else words
             self.machine.give_back(held, reason, failed=not full)
+            self._full = full
             raise Released from None
 
-    def make(self, held: Held, turn: Turn) -> None:
+    def make(self, held: Held, turn: Turn, *, paid: bool = True) -> None:
         """Everything but to hand it in."""
         unit = held.offer.unit
         if not held.made.is_file():
             self._download(held, turn)
-            pay = f", for {unit.price / 1000:g} credits" if unit.price else ""
+            pay = f", for {counted(unit.price / 1000, 'credit')}" if unit.price and paid else ""
             self.machine.tell.news(f"{unit.name}: at work{turn.going_on}{pay}")
             turn.work()
 
@@ -192,6 +217,7 @@ class Worker:
                 return
         self.receipts[receipt.submission] = receipt
         self.machine.home.keep_promise(receipt)
+        self.machine.home.keep_rates(self.machine.client.up, self.machine.client.down)
         self._say(offer.unit.name, receipt)
         if not receipt.settled:
             self.showcase.keep(held, result, receipt.submission)
@@ -230,9 +256,12 @@ class Worker:
             holding.give(self.machine)
 
     def _say(self, name: str, receipt: Receipt) -> None:
-        worth = f", {receipt.price / 1000:g} credits" if receipt.price and receipt.state == "accepted" else ""
+        paid = receipt.price and receipt.state == "accepted"
+        worth = f", {counted(receipt.price / 1000, 'credit')}" if paid else ""
         reason = f" ({receipt.reason})" if receipt.reason else ""
-        self.machine.tell.news(f"{name}: {receipt.state}{worth}{reason} {receipt.url}".rstrip())
+        here = self.machine.client.addresses[0] if receipt.url.startswith("/") else ""
+        page = f" {here}{receipt.url}" if receipt.url else ""
+        self.machine.tell.news(f"{name}: {receipt.state}{worth}{reason}{page}")
 
     def follow(self) -> None:
         """Ask what has become of what was handed in, say what is new, show the states that are asked for."""

@@ -80,8 +80,20 @@ def of_samples(config: RunConfig, index: int) -> list[str]:
 
 def of_report(config: RunConfig, index: int) -> list[str]:
     """All that is shown."""
+    measured = ["evaluation"] if evaluated(config) else []
+    return ["samples", *_networks(config), *measured]
+
+
+def of_evaluation(config: RunConfig, index: int) -> list[str]:
+    """All networks, all samples, and what says to which cluster each belongs."""
+    routing = clusters(config, index) if config.evaluate.routing and routed(config) else []
+    return [*_networks(config), "data", "partition", *routing]
+
+
+def _networks(config: RunConfig) -> list[str]:
+    """The ensemble and what was distilled from it."""
     students = [name for name, wanted in (("student", dense), ("few-step", few)) if wanted(config)]
-    return ["samples", *_ensemble(config), *students]
+    return [*_ensemble(config), *students]
 
 
 def _ensemble(config: RunConfig) -> list[str]:
@@ -101,6 +113,11 @@ def _beginning(config: RunConfig, init: str) -> list[str]:
     if init != "start":
         return []
     return ["start"] if config.start is not None else ["init 0"] if config.inits() else []
+
+
+def evaluated(config: RunConfig) -> bool:
+    """Whether the recipe asks for measurements as a part of the run."""
+    return config.evaluate.at_end
 
 
 def routed(config: RunConfig) -> bool:

@@ -1,14 +1,16 @@
 """What `atoll evaluate` found of a run: frozen types, parsed once at the door."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict
 
 from atoll.config import SampleConfig
 from atoll.runs.parsing import read_stamped, validated
-from atoll.runs.records import Count, Frozen
+from atoll.runs.records import Contents, Count, FileName, Frozen
 from atoll.runs.run import EVALUATION, Run
+from atoll.runs.stage import Stage
 
 REMEDY = "measure again: `atoll evaluate`"
 
@@ -106,12 +108,31 @@ class Evaluation(Found):
     routing: Routing | None = None
 
 
+class EvaluationContents(Contents):
+    """Measurements as a stage of the run, in the same words as those of `atoll evaluate`."""
+
+    STAGE = "evaluation"
+    model_config = ConfigDict(extra="forbid")
+    evaluation: FileName
+
+
 NOTHING = Evaluation()
+
+
+def measured(run: Run) -> Stage[EvaluationContents]:
+    """The stage of a run that measures itself."""
+    return Stage(run.path / "measured", EvaluationContents)
+
+
+def evaluation_file(run: Run) -> Path:
+    """What was found of a run: by `atoll evaluate`, which keeps what its stage found, or by that alone."""
+    path = run.path / EVALUATION
+    return path if path.is_file() else measured(run).path / path.name
 
 
 def read_evaluation(run: Run) -> Evaluation:
     """All that was found of a run; nothing where nobody looked."""
-    path = run.path / EVALUATION
+    path = evaluation_file(run)
     if not path.is_file():
         return NOTHING
     return validated(Evaluation, read_stamped(path), str(path), REMEDY)

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atoll.config import RunConfig, TrainConfig, settings_digest
+from atoll.config import RunConfig, TrainConfig
 from atoll.errors import ConfigError
 from atoll.runs import edges, inputs
-from atoll.runs.components import Members
-from atoll.runs.files import digest
 from atoll.runs.run import Run
 from atoll.runs.stage import Stage
 
@@ -70,6 +68,8 @@ class Kind:
     """Whether its maker goes on with an unfinished one whose inputs have changed, keeping what it can."""
     reports: bool = False
     """Whether its maker tells its progress."""
+    judges: bool = False
+    """Whether it only measures what others are."""
     parts: str = ""
     """What cuts it into parts for several machines, as `module:class`; see `Parts`."""
 
@@ -237,21 +237,6 @@ def after(run: Run, names: Sequence[str]) -> list[Node]:
     return [one for one in made(run) if one.name in reached]
 
 
-def samples_from(run: Run, index: int = 0) -> dict[str, Any]:
-    """What a run's samples are made from: the networks that draw them, and how they are asked."""
-    networks = [node(run, name).stage.digest for name in edges.of_samples(run.config, 0)]
-    members = run.members
-    if members != Members():
-        networks.append(digest(members.model_dump(mode="json", exclude_defaults=True)))
-    return {"sample": settings_digest(run.config.sample), "networks": digest(networks)}
-
-
-def report_from(run: Run, index: int = 0) -> dict[str, Any]:
-    """What the page is made from."""
-    shown = [node(run, name).stage.digest for name in edges.of_report(run.config, 0)]
-    return {"shown": digest(shown), "partition": run.partition.digest}
-
-
 KINDS: tuple[Kind, ...] = (
     Kind(
         "data",
@@ -380,7 +365,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "samples",
         "samples",
-        samples_from,
+        "atoll.runs.shown:samples_from",
         "atoll.sampling.stage:draw",
         reads=edges.of_samples,
         records=lambda config, index: ["partition"],
@@ -388,9 +373,21 @@ KINDS: tuple[Kind, ...] = (
         reports=True,
     ),
     Kind(
+        "evaluation",
+        "measured",
+        "atoll.runs.shown:evaluation_from",
+        "atoll.evaluate.stage:measure",
+        reads=edges.of_evaluation,
+        wanted=edges.evaluated,
+        gpu=True,
+        judges=True,
+        again=True,
+        reports=True,
+    ),
+    Kind(
         "report",
         "report",
-        report_from,
+        "atoll.runs.shown:report_from",
         "atoll.pages.stage:write",
         reads=edges.of_report,
         records=lambda config, index: ["partition"],
