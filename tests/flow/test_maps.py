@@ -367,7 +367,7 @@ def test_a_flow_map_needs_few_steps(dense):
         t, r = way_times[pairs[:, 0]], way_times[pairs[:, 1]]
         return maps.distillation_loss(student(x_t, t, r), maps.along(x_t, t, x_r, r))
 
-    student = taught(400, student, on_trajectories)
+    student = taught(250, student, on_trajectories)
     warm = {steps: error(student, steps) for steps in (1, 2, 4)}
     plain = sliced_wasserstein(
         solver.integrate(lambda x_t, t: dense(x_t, t, t), start(4000), 4), DATA.draw(4000, seed=1)[0]
@@ -395,7 +395,7 @@ def meanflow(start: nn.Module, power: float) -> nn.Module:
         target = maps.meanflow_target(v, slope, drawn.t, drawn.r)
         return maps.weighed(maps.distillation_loss(student(x_t, drawn.t, drawn.r), target), power, 1e-3)
 
-    return taught(600, student, loss, 1e-3)
+    return taught(350, student, loss, 1e-3)
 
 
 def error(student: nn.Module, steps: int) -> float:
