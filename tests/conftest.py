@@ -286,7 +286,7 @@ FIRST = [
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded by now stays, and cycles are rare: looking for them again and again took a sixth of the time."""
+    """What is loaded by now stays, and cycles are rare: looking for them took a sixth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
