@@ -2,6 +2,7 @@ import json
 import logging
 import re
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -111,3 +112,5 @@ def test_where_a_server_is_to_be_found(capsys):
     assert capsys.readouterr().out == "Serving runs/quick at http://127.0.0.1:8000 (Ctrl-C stops)\n"
     announced(True, "runs/quick", "Serving")("http://127.0.0.1:8000")
     assert json.loads(capsys.readouterr().out) == {"address": "http://127.0.0.1:8000", "run": "runs/quick"}
+    announced(False, Path("s3://bucket/quick"), "Watching")("http://127.0.0.1:8001")
+    assert "Watching s3://bucket/quick at" in capsys.readouterr().out, "as a path it has lost a slash"

@@ -29,9 +29,12 @@ def tell_stage(as_json: bool, stage: Any, lines: Sequence[str] = ()) -> None:
 
 def announced(as_json: bool, address: object, doing: str) -> Callable[[str], None]:
     """Tells where a server can be reached, as soon as it can be, to a person or to whoever reads along."""
+    from atoll.storage.store import address_of
+
+    run = address_of(str(address)) or str(address)  # as a path an address has lost a slash
 
     def ready(url: str) -> None:
-        tell(as_json, {"address": url, "run": str(address)}, f"{doing} {address} at {url} (Ctrl-C stops)")
+        tell(as_json, {"address": url, "run": run}, f"{doing} {run} at {url} (Ctrl-C stops)")
         sys.stdout.flush()
 
     return ready

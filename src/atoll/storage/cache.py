@@ -43,7 +43,7 @@ def mirrored(address: str, patience: float | None = None) -> Mirror:
     tree = open_store(address).read_json(RESOLVED)
     if tree is None:
         raise RunError(
-            f"{address} is not a run (no resolved.json); give an address that `atoll run` wrote to"
+            f"{address} is not a run (no resolved.json); a store holds runs by their names: {address}/NAME"
         )
     where = f"{address}/{RESOLVED}"
     run = Run(cached(address), validate(unstamped(tree, where), where))
