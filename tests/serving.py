@@ -1,6 +1,7 @@
 """Finished runs of random networks, made in a moment: what is served matters, not what was learnt."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from atoll.runs.records import (
     StartContents,
     TextFormat,
 )
+from atoll.runs.shared import SharedNetworkContents
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "green", "apple", "cat"]
 NETWORK = NetworkConfig(width=16, depth=1, heads=2, patch=(4, 4))
@@ -159,7 +161,13 @@ def network(stage: Stage, kind: str, role: str, seed: int, shape: tuple[int, ...
     stage.path.mkdir(parents=True, exist_ok=True)
     checkpoint.write_tensors(stage.path / checkpoint.WEIGHTS, tensors)
     write_json(stage.path / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
-    kinds = {"expert": ExpertContents, "router": RouterContents, "start": StartContents}
+    shared = partial(SharedNetworkContents, below=0.6)
+    kinds = {
+        "expert": ExpertContents,
+        "router": RouterContents,
+        "start": StartContents,
+        "shared": shared,
+    }
     finish(stage, kinds[role](steps=1, rows=20), (checkpoint.WEIGHTS, checkpoint.CONFIG))
 
 

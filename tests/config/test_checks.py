@@ -67,6 +67,7 @@ SERIES = Facts(shape=(2, 64), rows=500, classes=0, captions=False, kind="series"
             Facts(),
             "needs prompts: set sample.prompts",
         ),
+        (["sample.guidances=[1.0,2.0]"], Facts(), "set sample.against = 'start'"),
         (["sample.against=start"], Facts(), "sample.against 'start' needs experts that share a start: add"),
         (["sample.experts=[8]"], Facts(), "sample.experts names 8, but this run has experts 0 to 7"),
     ],

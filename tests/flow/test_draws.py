@@ -43,3 +43,14 @@ def test_shifted_times_by_hand():
     torch.testing.assert_close(
         draws.shifted(inner, 3.0).logit(), inner.logit() + torch.tensor(3.0).double().log()
     )
+
+
+def test_times_of_a_span_are_those_of_the_law_that_fall_into_it():
+    """Against rejection: what is drawn within a span has the quantiles of what falls there by itself."""
+    for law in ({"times": "uniform"}, {"times": "logit-normal"}, {"times": "logit-normal", "shift": 3.0}):
+        free = draws.training_draws(0, "job", 0, (200_000, 1), 0.0, **law).t
+        bound = draws.training_draws(1, "job", 0, (50_000, 1), 0.0, span=(0.5, 0.8), **law).t
+        assert 0.5 <= bound.min() and bound.max() <= 0.8
+        shares = torch.tensor([0.1, 0.5, 0.9])
+        kept = free[(free >= 0.5) & (free <= 0.8)]
+        torch.testing.assert_close(bound.quantile(shares), kept.quantile(shares), atol=0.005, rtol=0)

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 import atoll
-from atoll.config import StartConfig
+from atoll.config import SharedConfig, StartConfig
 from atoll.errors import AtollError, ConfigError, CorruptError, RunError
 from atoll.publish import export
 from atoll.runs import DONE, Run, read_json, write_json
@@ -58,6 +58,18 @@ def test_what_samples_are_guided_away_from_goes_along(tmp_path):
         before, after = (atoll.load(path).sample(5, **settings) for path in (run.path, tmp_path / "out"))
         assert same(before, after)
     assert not same(before, atoll.load(tmp_path / "out").sample(5)), "guidance does something"
+
+
+def test_the_network_for_low_noise_goes_along(tmp_path):
+    run = served(tmp_path / "run")
+    config = run.config.model_copy(update={"shared": SharedConfig(below=0.6)})
+    plain = atoll.load(run.path).sample(5)
+    write_json(run.path / "resolved.json", config.model_dump(mode="json"))
+    network(run.shared, "none", "shared", seed=9)
+    export.export(Run.open(run.path), str(tmp_path / "out"))
+    before, after = (atoll.load(path).sample(5) for path in (run.path, tmp_path / "out"))
+    assert same(before, after)
+    assert not same(before, plain)
 
 
 def test_exporting_what_was_exported(run, tmp_path):

@@ -116,6 +116,37 @@ def test_an_axis_of_one_cluster_is_the_monolith_itself(study):
     assert len(found) == 2 * 3
 
 
+def test_a_network_for_all_low_noise_is_paid_from_the_budget(study):
+    more = ["budget.shared=0.25", "shared.below=0.4", "shared.batch=8", "axes.seed=[0]"]
+    found = cells(study, *more, "budget.samples=[4000]")
+    plain = cells(study, "axes.seed=[0]", "budget.samples=[4000]")
+    for cell, before in zip(found, plain, strict=True):
+        if cell.monolith:
+            assert (cell.training, cell.config.shared) == (before.training, None)
+            continue
+        assert (cell.config.shared.steps, cell.config.shared.below) == (125, 0.4)
+        assert cell.config.expert.time_span == (0.4, 1.0)
+        assert cell.flops == pytest.approx(flops(cell.config))
+        assert cell.flops == pytest.approx(before.flops, rel=0.03)
+        assert cell.training != before.training
+    with pytest.raises(ConfigError, match=r"\[shared\] needs a share of the budget"):
+        design.load(study, ["shared.below=0.4"])
+
+
+def test_choosing_a_guidance_is_paid_from_the_budget(study):
+    more = ["budget.start=[0.5]", "sample.against=start", "axes.seed=[0]", "budget.samples=[8000]"]
+    found, plain = cells(study, *more, "sample.guidances=[1.0, 2.0]"), cells(study, *more)
+    for cell, before in zip(found, plain, strict=True):
+        if cell.monolith:
+            assert cell.id == before.id
+            continue
+        forward, _ = plan.forward_flops(cell.config, DATA)
+        # 128 samples in 8 steps, with one pass and with two, each a third of what training on a sample takes.
+        assert cell.flops == pytest.approx(before.flops, rel=0.03)
+        trained = flops(cell.config) + flops(cell.start.config)
+        assert cell.flops == pytest.approx(trained + forward * 128 * 8 * 3)
+
+
 def test_a_common_start_is_paid_from_the_budget(study):
     more = ["budget.start=[0.5]", "start.expert.batch=16", "axes.seed=[0]", "budget.samples=[4000]"]
     found = [cell for cell in cells(study, *more) if not cell.monolith]

@@ -257,6 +257,40 @@ def test_the_loss_of_a_converted_expert_is_that_of_the_velocity(prepared, noise_
     assert losses(stage)[0] == pytest.approx(expected.item(), rel=1e-4)
 
 
+def test_one_network_has_the_low_noise_of_all(prepared, monkeypatch):
+    small = ("steps=2", "batch=4", "precision='float32'")
+    run = prepared(*(f"{part}.{one}" for part in ("start", "shared", "expert") for one in small))
+    jobs.start(run)
+    times: dict[str, list[float]] = {}
+    taken = loop.Steps.gradients
+
+    def gradients(steps, batch):
+        losses, t = taken(steps, batch)
+        times.setdefault(steps.task.name, []).extend(t.tolist())
+        return losses, t
+
+    monkeypatch.setattr(loop.Steps, "gradients", gradients)
+    jobs.shared(run)
+    for k in range(run.config.partition.clusters):
+        jobs.expert(run, k)
+    assert max(times["expert-shared"]) < 0.5 < min(times["expert-00"])
+    assert run.shared.contents.below == 0.5
+    assert run.shared.contents.rows == sum(run.partition.contents.sizes)
+    assert run.shared.record.made_from["init"] == run.start.digest
+    x_t, low, high = torch.randn(2, 1, 28, 28), torch.full((2,), 0.3), torch.full((2,), 0.7)
+    whole = open_model(run.path, strategy="ancestral").ensemble.experts[1]
+    shared, own = (
+        checkpoint.load(stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG)[0]
+        for stage in (run.shared, run.expert(1))
+    )
+    with torch.inference_mode():
+        assert torch.equal(whole(x_t, low), shared(x_t, low, None))
+        assert torch.equal(whole(x_t, high), own(x_t, high, None))
+        assert not torch.equal(whole(x_t, low), own(x_t, low, None))
+        alone = open_model(run.expert(1).path).ensemble.experts[0]
+        assert torch.equal(alone(x_t, low), shared(x_t, low, None)), "an expert of a run is never without"
+
+
 def test_a_missing_init_is_named(prepared, tmp_path):
     with pytest.raises(ConfigError, match="holds no finished expert"):
         jobs.expert(prepared(f"expert.init={tmp_path}"), 0)

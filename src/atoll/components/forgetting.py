@@ -130,7 +130,7 @@ def _make(nodes: Sequence[Node], progress: Progress | None) -> None:
 
 def _is_needed(node: Node) -> bool:
     """Networks that samples are drawn with, and clusters; students and pictures are left to `atoll run`."""
-    return node.kind.name in ("pool", "init", "start", "features", "partition", "expert", "router")
+    return node.kind.name in ("pool", "init", "start", "features", "partition", "shared", "expert", "router")
 
 
 def _remove_results(run: Run) -> list[str]:

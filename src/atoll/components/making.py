@@ -30,7 +30,7 @@ def private_config(config: RunConfig, base: Run, data: str | None = None) -> Run
     tree = config.model_dump(mode="json")
     tree["name"] = f"{config.name}-component"
     tree["partition"] = {"clusters": 1, "method": "random"}
-    tree["start"] = tree["student"] = None
+    tree["start"] = tree["shared"] = tree["student"] = None
     tree["condition"] = base.config.condition.model_dump(mode="json")
     tree["encode"] |= {
         key: getattr(base.config.encode, key) for key in ("autoencoder", "text", "text_tokens")

@@ -14,14 +14,23 @@ from atoll.config.paths import EMBEDDED, anchored
 from atoll.config.patterns import NAME, NAMED, STRATEGIES, STRATEGY
 from atoll.config.reading import assignments, load, merged, read_toml, validate
 from atoll.config.run import RunConfig
-from atoll.config.sampling import FEATURES, EvaluateConfig, SampleConfig
+from atoll.config.sampling import FEATURES, GUIDANCE_NUM, GUIDANCE_STEPS, EvaluateConfig, SampleConfig
 from atoll.config.section import Section
 from atoll.config.student import FewStepConfig, SitesConfig, StudentConfig, Teacher
-from atoll.config.training import ExpertConfig, OverrideConfig, RouterConfig, StartConfig, TrainConfig
+from atoll.config.training import (
+    ExpertConfig,
+    OverrideConfig,
+    RouterConfig,
+    SharedConfig,
+    StartConfig,
+    TrainConfig,
+)
 
 __all__ = [
     "EMBEDDED",
     "FEATURES",
+    "GUIDANCE_NUM",
+    "GUIDANCE_STEPS",
     "NAME",
     "NAMED",
     "OWN_FEATURES",
@@ -48,6 +57,7 @@ __all__ = [
     "RunConfig",
     "SampleConfig",
     "Section",
+    "SharedConfig",
     "SitesConfig",
     "StartConfig",
     "StudentConfig",

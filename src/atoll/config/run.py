@@ -15,7 +15,7 @@ from atoll.config.patterns import NAME
 from atoll.config.sampling import EvaluateConfig, SampleConfig
 from atoll.config.section import Section
 from atoll.config.student import StudentConfig
-from atoll.config.training import ExpertConfig, RouterConfig, StartConfig, TrainConfig
+from atoll.config.training import ExpertConfig, RouterConfig, SharedConfig, StartConfig, TrainConfig
 
 
 class RunConfig(Section):
@@ -30,6 +30,7 @@ class RunConfig(Section):
     partition: PartitionConfig = PartitionConfig()
     condition: ConditionConfig = ConditionConfig()
     start: StartConfig | None = None
+    shared: SharedConfig | None = None
     expert: ExpertConfig = ExpertConfig()
     router: RouterConfig = RouterConfig()
     student: StudentConfig | None = None
@@ -52,6 +53,8 @@ class RunConfig(Section):
             if isinstance(section, Mapping):
                 like = {key: expert[key] for key in keys(section) if key in expert}
                 completed[name] = {**like, **section}
+        if isinstance(given.get("shared"), Mapping):
+            completed |= _with_shared(completed)
         return completed
 
     @model_validator(mode="after")
@@ -107,6 +110,14 @@ class RunConfig(Section):
             update={**training, "override": (), "batch_of": "expert", "steps_of": "expert", "adapter": None}
         )
 
+    def shared_settings(self) -> ExpertConfig:
+        """The network for the low noise of all clusters: an expert's, trained as [shared] says."""
+        assert self.shared is not None
+        training = {key: getattr(self.shared, key) for key in TrainConfig.model_fields}
+        span = {"time_span": (0.0, self.shared.below)}
+        alone = {"override": (), "batch_of": "expert", "steps_of": "expert", "adapter": None}
+        return self.expert.model_copy(update={**training, **span, **alone})
+
     def inits(self) -> list[str]:
         """The folders of other runs or imports that experts begin with, each once."""
         named = [self.expert_for(index).begins for index in range(self.partition.clusters)]
@@ -129,4 +140,14 @@ def _network_keys(student: Mapping[str, Any]) -> set[str]:
 
 def _training_keys(start: Mapping[str, Any]) -> set[str]:
     """What a start takes over from experts; not `decay`, since the rate falls once, in the experts."""
-    return TrainConfig.model_fields.keys() - {"steps", "decay"}
+    return TrainConfig.model_fields.keys() - {"steps", "decay", "time_span"}
+
+
+def _with_shared(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A shared network trained as the start, or as experts, is; and experts for the times that it leaves."""
+    shared, expert = given["shared"], given.get("expert", {})
+    start = given.get("start")
+    model = start if isinstance(start, Mapping) else expert
+    like = {key: model[key] for key in _training_keys(shared) if key in model}
+    below = shared.get("below", SharedConfig.model_fields["below"].default)
+    return {"shared": {**like, **shared}, "expert": {"time_span": (below, 1.0), **expert}}

@@ -14,6 +14,10 @@ FEATURES = ("classifier", "pixels", "inception")
 """What distances can be measured on, besides models of transformers."""
 
 
+GUIDANCE_NUM, GUIDANCE_STEPS = 128, 8
+"""With how many samples in how many steps a guidance is tried that may be chosen."""
+
+
 class SampleConfig(Section):
     """How a finished run is sampled unless the command says otherwise."""
 
@@ -45,6 +49,9 @@ class SampleConfig(Section):
     against: Literal["nothing", "start"] = "nothing"
     """What guidance moves away from: the same experts told nothing; or the network that they began with
     (autoguidance), which needs no condition, and a [start]."""
+    guidances: tuple[Annotated[float, Field(ge=1)], ...] = Field((), strict=False)
+    """Guidances to choose from once experts are trained, in the place of `guidance`: from the first on, as
+    long as a few samples come nearer to the data. What is best differs by data."""
     guided: tuple[float, float] = Field((0.0, 1.0), strict=False)
     """The interval of t in which guidance acts."""
     seed: int = Field(0, ge=0)

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from atoll.config.adapter import START, AdapterConfig
 from atoll.config.digest import ELSEWHERE, OPERATIONAL
@@ -26,6 +26,9 @@ class TrainConfig(Section):
     """Which noise levels are trained on: all alike, or those in the middle more often."""
     time_shift: float = Field(1.0, gt=0)
     """Above 1, more noise: t becomes s t / (1 + (s - 1) t), which large samples need."""
+    time_span: tuple[float, float] = Field((0.0, 1.0), strict=False)
+    """The noise levels t that are trained on, from the first to the second; experts of a run with a [shared]
+    network have those that it leaves to them."""
     optimiser: Literal["adamw", "muon"] = "adamw"
     """`muon` takes the matrices of the blocks, AdamW the rest."""
     lr: float = Field(1e-4, gt=0)
@@ -63,6 +66,13 @@ class TrainConfig(Section):
     """Checkpoints kept, the newest first."""
     milestone_every: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
     """Checkpoints of these steps are kept for good."""
+
+    @field_validator("time_span")
+    @classmethod
+    def _spans_something(cls, span: tuple[float, float]) -> tuple[float, float]:
+        if not 0 <= span[0] < span[1] <= 1:
+            raise ValueError("time_span is two times from 0 to 1, the earlier first")
+        return span
 
 
 class OverrideConfig(Section):
@@ -175,6 +185,22 @@ class StartConfig(TrainConfig):
 
     steps: int = Field(10_000, ge=1)
     """Optimiser steps."""
+
+
+class SharedConfig(TrainConfig):
+    """One network for the low noise of all clusters, which goes on from the start; experts have the rest.
+
+    Where little noise is left, what is to be known is the same in all clusters, and an expert has but its
+    cluster's share of the samples to learn it from. It is trained as the start is but for what is said, and
+    but for `decay`: this is where that network's rate falls.
+    """
+
+    below: float = Field(0.5, gt=0, lt=1)
+    """It is asked at times t below this, and experts above: they are trained on those alone."""
+    steps: int = Field(1_000, ge=1)
+    """Optimiser steps."""
+    decay: Literal["none", "cosine"] = "cosine"
+    """What the learning rate does after the warm-up."""
 
 
 class RouterConfig(NetworkConfig, TrainConfig):

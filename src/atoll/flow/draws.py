@@ -5,7 +5,9 @@ anywhere, alone.
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import torch
@@ -43,24 +45,48 @@ def training_draws(
     *,
     times: Literal["uniform", "logit-normal"] = "uniform",
     shift: float = 1.0,
+    span: tuple[float, float] = (0.0, 1.0),
     pairs: float = 0.0,
 ) -> TrainingDraws:
     """Draw what one step of one job needs for a batch of this shape.
 
-    A share `pairs` of the samples, evenly spread so that every part of a batch has its own, gets two times,
-    of which the later is t and the earlier r.
+    Times are those of the law that fall into `span`. A share `pairs` of the samples, evenly spread so that
+    every part of a batch has its own, gets two times, of which the later is t and the earlier r.
     """
     source = generator(seed, job, step)
     t = torch.rand(shape[0], generator=source)
     noise = torch.randn(*shape, generator=source)
     dropped = torch.rand(shape[0], generator=source) < dropout
     other, uniform = torch.rand(2, shape[0], generator=source)
-    if times == "logit-normal":
-        t, other = logit_normal(t), logit_normal(other)
-    t = shifted(t, shift)
+    t, other = (within(uniform, times, shift, span) for uniform in (t, other))
     count = (torch.arange(shape[0] + 1, dtype=torch.float64) * pairs).floor()
-    other = torch.where(count.diff() > 0, shifted(other, shift), t)
+    other = torch.where(count.diff() > 0, other, t)
     return TrainingDraws(torch.maximum(t, other), noise, dropped, torch.minimum(t, other), uniform)
+
+
+def within(
+    uniform: Float[Tensor, " batch"],
+    times: Literal["uniform", "logit-normal"],
+    shift: float = 1.0,
+    span: tuple[float, float] = (0.0, 1.0),
+) -> Float[Tensor, " batch"]:
+    """Times of a law (Esser et al. 2024, §3.1) given that they lie in a span, from uniform numbers.
+
+    With F the law's distribution function, F⁻¹(F(low) + u (F(high) - F(low))).
+    """
+    low, high = (_share_below(t, times, shift) for t in span)
+    if (low, high) != (0.0, 1.0):
+        uniform = (low + (high - low) * uniform.double()).to(uniform.dtype)
+    t = shifted(logit_normal(uniform) if times == "logit-normal" else uniform, shift)
+    return t if span == (0.0, 1.0) else t.clamp(*span)
+
+
+def _share_below(t: float, times: Literal["uniform", "logit-normal"], shift: float) -> float:
+    """The share of a law's times that are below t."""
+    if t in (0.0, 1.0):
+        return t
+    even = t / (shift - (shift - 1) * t)
+    return even if times == "uniform" else NormalDist().cdf(math.log(even / (1 - even)))
 
 
 def logit_normal(uniform: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:

@@ -38,4 +38,5 @@ def _last(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 def _jobs(run: Run) -> list[tuple[str, Stage]]:
     experts = [(f"expert {index}", run.expert(index)) for index in range(run.config.partition.clusters)]
-    return [*experts, ("router", run.router), ("start", run.start), ("student", run.student)]
+    others = [("router", run.router), ("start", run.start), ("shared", run.shared), ("student", run.student)]
+    return [*experts, *others]

@@ -244,9 +244,10 @@ def _numbers(run: Run) -> list[tuple[str, str]]:
     clusters = run.config.partition.clusters
     trainings: list[TrainConfig] = [run.expert_settings(index) for index in range(clusters)]
     seconds = sum(_seconds(lines) for lines in _metrics(run))
-    if run.config.start is not None:
-        trainings.append(run.config.start)
-        seconds += _seconds(read_lines(run.start.path / "metrics.jsonl"))
+    for training, stage in ((run.config.start, run.start), (run.config.shared, run.shared)):
+        if training is not None:
+            trainings.append(training)
+            seconds += _seconds(read_lines(stage.path / "metrics.jsonl"))
     trained = sum(training.steps * training.batch for training in trainings)
     return [
         (f"{sum(run.partition.contents.sizes):,}", "real samples"),

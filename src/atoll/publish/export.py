@@ -129,10 +129,16 @@ def _write_ensemble(run: Run, folder: Path) -> None:
             _copy_network(run.expert(k), folder / "experts" / f"{k:02d}")
     if run.router.done:
         _copy_network(run.router, folder / "router")
+    if run.config.shared is not None:
+        _copy_network(run.shared, folder / "shared")
     for base in _bases(run):
         _copy_network(base, folder / base.path.relative_to(run.path))
     Stage(folder / "partition").write(StageRecord.of({}, {}, _borrowing(run, folder)))
-    write_json(folder / RESOLVED, stamped(public.config(run.config).model_dump(mode="json")))
+    config = public.config(run.config)
+    if config.sample.guidances:  # what was chosen is no longer a question
+        chosen = {"guidance": run.guidance.contents.guidance, "guidances": ()}
+        config = config.model_copy(update={"sample": config.sample.model_copy(update=chosen)})
+    write_json(folder / RESOLVED, stamped(config.model_dump(mode="json")))
     copy = Run.open(folder)
     _copy_weak(run, copy)
     if run.members != Members():

@@ -42,6 +42,16 @@ def of_expert(config: RunConfig, index: int) -> list[str]:
     return [f"cluster {index}", *([] if folder is None else [f"init {config.inits().index(folder)}"])]
 
 
+def of_shared(config: RunConfig, index: int) -> list[str]:
+    """All samples, and what it begins with."""
+    return [*of_start(config, index), *_beginning(config, "start")]
+
+
+def shared(config: RunConfig) -> list[str]:
+    """The network for the low noise of all clusters, if there is one: no expert is whole without."""
+    return ["shared"] if config.shared is not None else []
+
+
 def bases(config: RunConfig) -> list[str]:
     """The networks that adapters belong to: nobody can ask an adapter without."""
     settings = (config.expert_for(index) for index in range(config.partition.clusters))
@@ -55,7 +65,8 @@ def bases(config: RunConfig) -> list[str]:
 def of_drawn(config: RunConfig, index: int) -> list[str]:
     """Its expert, with the network that it is an adapter of."""
     adapts = config.expert_for(index).adapter is not None
-    return [f"expert {index}", *(name for name in of_expert(config, index)[1:] if adapts)]
+    base = [name for name in of_expert(config, index)[1:] if adapts]
+    return [f"expert {index}", *base, *shared(config)]
 
 
 def of_student(config: RunConfig, index: int) -> list[str]:
@@ -73,9 +84,16 @@ def of_few(config: RunConfig, index: int) -> list[str]:
     return list(dict.fromkeys([*of_student(config, index), *begun, *student]))
 
 
+def of_guidance(config: RunConfig, index: int) -> list[str]:
+    """The networks that draw, and the samples that theirs are compared with."""
+    return [*_ensemble(config), *clusters(config, index)]
+
+
 def of_samples(config: RunConfig, index: int) -> list[str]:
-    """The networks that draw."""
-    return _ensemble(config) if config.sample.model == "ensemble" else [config.sample.model]
+    """The networks that draw, and how far they are guided where that was chosen."""
+    if config.sample.model != "ensemble":
+        return [config.sample.model]
+    return [*_ensemble(config), *(["guidance"] if config.sample.guidances else [])]
 
 
 def of_report(config: RunConfig, index: int) -> list[str]:
@@ -99,7 +117,7 @@ def _networks(config: RunConfig) -> list[str]:
 def _ensemble(config: RunConfig) -> list[str]:
     """All that an ensemble asks, with what it is guided away from."""
     routers = ["router"] if routed(config) else []
-    asked = (*each("expert", config), *routers, *bases(config), *weak(config))
+    asked = (*each("expert", config), *routers, *bases(config), *shared(config), *weak(config))
     return list(dict.fromkeys(asked))
 
 

@@ -32,12 +32,12 @@ class Kind:
     """One kind of stage."""
 
     name: str
-    folder: str
-    """Below the run's; with {index} where there are several."""
     made_from: MadeFrom | str
     """The digests of inputs and settings, or `module:function` that tells them."""
     make: str = ""
     """Who makes it: `module:function` of the run and, if several, the index; imported where work is done."""
+    folder: str = ""
+    """Below the run's, with {index} where there are several; by default its name."""
     part_of: str = ""
     """The stage that it is made with, if not by itself."""
     reads: Names = _none
@@ -90,7 +90,7 @@ class Node:
     @property
     def stage(self) -> Stage:
         """Where it is."""
-        return self.run.stage(*self.kind.folder.format(index=self.index).split("/"))
+        return self.run.stage(*(self.kind.folder or self.kind.name).format(index=self.index).split("/"))
 
     @property
     def reads(self) -> list["Node"]:
@@ -240,7 +240,6 @@ def after(run: Run, names: Sequence[str]) -> list[Node]:
 KINDS: tuple[Kind, ...] = (
     Kind(
         "data",
-        "data",
         "atoll.data.identity:data_from",
         "atoll.data.encode:prepare",
         command="prepare",
@@ -252,7 +251,6 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "pool",
-        "pool",
         inputs.pool_from,
         "atoll.data.pool:pool",
         reads=lambda config, index: ["data"],
@@ -261,7 +259,6 @@ KINDS: tuple[Kind, ...] = (
         reports=True,
     ),
     Kind(
-        "features",
         "features",
         inputs.features_from,
         "atoll.train.features:features",
@@ -273,7 +270,6 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "partition",
-        "partition",
         inputs.partition_from,
         "atoll.data.partition:partition",
         reads=edges.of_partition,
@@ -283,22 +279,21 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "cluster",
-        "partition/cluster-{index:02d}",
         inputs.partition_from,
+        folder="partition/cluster-{index:02d}",
         part_of="partition",
         count=edges.each_cluster,
     ),
     Kind(
         "init",
-        "init/{index:02d}",
         inputs.init_from,
         "atoll.runs.adopt:adopt",
+        folder="init/{index:02d}",
         wanted=lambda config: bool(config.inits()),
         count=lambda config: len(config.inits()),
         adopts=True,
     ),
     Kind(
-        "start",
         "start",
         inputs.start_from,
         "atoll.train.jobs:start",
@@ -307,8 +302,17 @@ KINDS: tuple[Kind, ...] = (
         training=lambda run, index: run.config.start_settings(),
     ),
     Kind(
+        "shared",
+        inputs.shared_from,
+        "atoll.train.jobs:shared",
+        reads=edges.of_shared,
+        wanted=lambda config: config.shared is not None,
+        command="start",
+        training=lambda run, index: run.config.shared_settings(),
+        network=True,
+    ),
+    Kind(
         "router",  # before the experts, since it takes longest
-        "router",
         inputs.router_from,
         "atoll.train.jobs:router",
         reads=edges.clusters,
@@ -318,9 +322,9 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "expert",
-        "experts/{index:02d}",
         inputs.expert_from,
         "atoll.train.jobs:expert",
+        folder="experts/{index:02d}",
         reads=edges.of_expert,
         count=edges.each_cluster,
         training=lambda run, index: run.expert_settings(index),
@@ -328,9 +332,9 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "drawn",
-        "drawn/cluster-{index:02d}",
         inputs.drawn_from,
         "atoll.train.drawn:draw",
+        folder="drawn/cluster-{index:02d}",
         reads=edges.of_drawn,
         records=lambda config, index: ["partition"],
         wanted=edges.drawn,
@@ -340,7 +344,6 @@ KINDS: tuple[Kind, ...] = (
         gpu=True,
     ),
     Kind(
-        "student",
         "student",
         inputs.student_from,
         "atoll.train.distil:student",
@@ -352,7 +355,6 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "few-step",
-        "few-step",
         inputs.few_step_from,
         "atoll.train.few_step:few_step",
         reads=edges.of_few,
@@ -363,7 +365,15 @@ KINDS: tuple[Kind, ...] = (
         network=True,
     ),
     Kind(
-        "samples",
+        "guidance",
+        inputs.guidance_from,
+        "atoll.evaluate.guidance:choose",
+        reads=edges.of_guidance,
+        records=lambda config, index: ["partition"],
+        wanted=lambda config: bool(config.sample.guidances),
+        again=True,
+    ),
+    Kind(
         "samples",
         "atoll.runs.shown:samples_from",
         "atoll.sampling.stage:draw",
@@ -374,9 +384,9 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "evaluation",
-        "measured",
         "atoll.runs.shown:evaluation_from",
         "atoll.evaluate.stage:measure",
+        folder="measured",
         reads=edges.of_evaluation,
         wanted=edges.evaluated,
         gpu=True,
@@ -385,7 +395,6 @@ KINDS: tuple[Kind, ...] = (
         reports=True,
     ),
     Kind(
-        "report",
         "report",
         "atoll.runs.shown:report_from",
         "atoll.pages.stage:write",

@@ -87,6 +87,15 @@ def start_from(run: Run, index: int = 0) -> dict[str, Any]:
     return trained_from(run, run.config.start_settings(), start_clusters(run))
 
 
+def shared_from(run: Run, index: int = 0) -> dict[str, Any]:
+    """What the network for the low noise of all clusters is made from."""
+    inputs = trained_from(run, run.config.shared_settings(), start_clusters(run))
+    begins = beginning(run, 0)
+    if begins is not None:
+        inputs["init"] = begins.digest
+    return inputs
+
+
 def start_clusters(run: Run) -> list[Stage]:
     """The samples that the start is trained on: those of all clusters, or of none yet."""
     if run.config.pooled:
@@ -118,6 +127,19 @@ def router_from(run: Run, index: int = 0) -> dict[str, Any]:
     return trained_from(run, run.config.router, clusters)
 
 
+def guidance_from(run: Run, index: int = 0) -> dict[str, Any]:
+    """What the choice of a guidance is made from: who draws, what is compared with, what is asked."""
+    experts, begins = range(run.config.partition.clusters), beginning(run, 0)
+    return {
+        "seed": run.config.seed,
+        "sample": settings_digest(run.config.sample, ("guidances", "guided", "against")),
+        "experts": digest([run.expert(k).digest for k in experts]),
+        "start": None if begins is None else begins.digest,
+        "data": digest([run.cluster(k).digest for k in experts]),
+        **_shared(run),
+    }
+
+
 def drawn_from(run: Run, index: int) -> dict[str, Any]:
     """What the samples that an expert draws are made from."""
     sample, share = run.config.sample, run.partition.contents.priors[index]
@@ -127,6 +149,7 @@ def drawn_from(run: Run, index: int) -> dict[str, Any]:
         "expert": run.expert(index).digest,
         "sample": settings_digest(sample, ("steps", "solver", "shift", "prompts")),
         "condition": settings_digest(run.config.condition, ("kind",)),
+        **_shared(run),
     }
 
 
@@ -151,7 +174,12 @@ def taught_from(run: Run, teacher: str, indices: Sequence[int] | None = None) ->
     inputs = {"experts": digest([run.expert(index).digest for index in indices])}
     if teacher != "label" and run.config.partition.clusters > 1:
         inputs["router"] = run.router.digest
-    return inputs
+    return {**inputs, **_shared(run)}
+
+
+def _shared(run: Run) -> dict[str, Any]:
+    """The network that has the low noise of all experts, where there is one."""
+    return {} if run.config.shared is None else {"shared": run.shared.digest}
 
 
 def lessons_from(run: Run, indices: Sequence[int] | None = None) -> dict[str, Any]:

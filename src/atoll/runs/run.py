@@ -10,6 +10,7 @@ from typing import Any
 
 from atoll.config import ExpertConfig, RunConfig, assignments, merged, validate
 from atoll.errors import AtollError, ConfigError, RunError, StaleError
+from atoll.runs.chosen import GuidanceContents
 from atoll.runs.components import FOLDER, ComponentContents, Members, read_members
 from atoll.runs.files import append_line, replacing
 from atoll.runs.parsing import read_stamped, stamped
@@ -29,6 +30,7 @@ from atoll.runs.records import (
     StudentContents,
 )
 from atoll.runs.seen import FeaturesContents
+from atoll.runs.shared import SharedNetworkContents
 from atoll.runs.stage import DONE, STARTED, Stage
 
 RECIPE, RESOLVED = "run.toml", "resolved.json"
@@ -149,6 +151,16 @@ class Run:
     def start(self) -> Stage[StartContents]:
         """The network on all data that experts begin with."""
         return Stage(self.path / "start", StartContents)
+
+    @property
+    def shared(self) -> Stage[SharedNetworkContents]:
+        """The network for the low noise of all clusters."""
+        return Stage(self.path / "shared", SharedNetworkContents)
+
+    @property
+    def guidance(self) -> Stage[GuidanceContents]:
+        """The guidance that was chosen once all experts were trained."""
+        return Stage(self.path / "guidance", GuidanceContents)
 
     @property
     def router(self) -> Stage[RouterContents]:

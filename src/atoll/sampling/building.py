@@ -12,6 +12,7 @@ from atoll.flow.mixture import given_class
 from atoll.models import checkpoint, costs
 from atoll.runs import Stage
 from atoll.runs.records import RouterContents
+from atoll.runs.shared import SharedNetworkContents
 from atoll.sampling import bases, memory, routing
 from atoll.sampling.arithmetic import PLAIN, Arithmetic
 from atoll.sampling.ensemble import Ensemble
@@ -34,6 +35,8 @@ class Parts:
     """Networks that adapters among the experts may belong to."""
     absent: frozenset[int] = frozenset()
     """Experts that nobody may ask."""
+    shared: Stage[SharedNetworkContents] | None = None
+    """The network for the low noise of all experts, without which none of them is whole."""
     weak: Stage | None = None
     """What guidance moves away from, if not from the same experts told nothing."""
     grown: Callable[[nn.Module | None], nn.Module] | None = None
@@ -56,7 +59,7 @@ def build(
     priors = torch.tensor(parts.priors, device=device)
     counts = parts.counts if blueprint.classes else None
     router = parts.router if parts.router is not None and parts.router.done else None
-    shelf = Shelf(parts.bases, device, arithmetic)
+    shelf = Shelf(parts.bases, device, arithmetic, parts.shared)
     if before is not None and before.shelf is not None:
         shelf = before.shelf
         shelf.stages = list(parts.bases)
@@ -86,7 +89,8 @@ def lone(expert: Stage, device: torch.device, arithmetic: Arithmetic = PLAIN) ->
     _require(expert)
     expert.verify(checkpoint.WEIGHTS)
     expert.verify(checkpoint.CONFIG)
-    return build(Parts([expert], [1.0], bases=bases.near(expert)), device, arithmetic=arithmetic)
+    parts = Parts([expert], [1.0], bases=bases.near(expert), shared=bases.shared_near(expert))
+    return build(parts, device, arithmetic=arithmetic)
 
 
 def swap(ensemble: Ensemble, index: int, expert: Stage) -> None:
@@ -102,9 +106,9 @@ def swap(ensemble: Ensemble, index: int, expert: Stage) -> None:
     inputs = (tuple(blueprint.shape), blueprint.classes, blueprint.text)
     if inputs != (tuple(ensemble.shape), ensemble.classes, ensemble.text):
         raise RunError(f"{expert.path} makes other samples, or is told something else, than the others here")
-    made = ensemble.shelf.expert(expert)  # what cannot be loaded is refused before anything changes
+    made = ensemble.shelf.part(expert)  # what cannot be loaded is refused before anything changes
     kin = ensemble.shelf.kin(expert, all_held=ensemble.experts.room >= len(ensemble.experts))
-    ensemble.experts.replace(index, partial(ensemble.shelf.expert, expert), file, kin, made)
+    ensemble.experts.replace(index, partial(ensemble.shelf.part, expert), file, kin, made)
 
 
 def roster(experts: Sequence[Stage], shelf: Shelf, resident: int | None = None) -> Roster:
@@ -112,10 +116,12 @@ def roster(experts: Sequence[Stage], shelf: Shelf, resident: int | None = None) 
     files = [stage.path / checkpoint.WEIGHTS for stage in experts]
     kin = [shelf.kin(stage) for stage in experts]
     shared = [stage.path / checkpoint.WEIGHTS for stage in shelf.stages] if any(kin) else []
+    if shelf.shared is not None:
+        shared.append(shelf.shared.path / checkpoint.WEIGHTS)
     room = resident or memory.fitting(files, shelf.device, shelf.arithmetic.dtype, shared)
     if room >= len(experts):
         kin = [shelf.kin(stage, all_held=True) for stage in experts]
-    return Roster([partial(shelf.expert, stage) for stage in experts], room, files, kin, map(mark, experts))
+    return Roster([partial(shelf.part, stage) for stage in experts], room, files, kin, map(mark, experts))
 
 
 def mark(stage: Stage) -> str | None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from atoll.models.conditions import TextCondition
 from atoll.runs import Run, Stage, inputs, read_json, rights
 from atoll.runs.components import Card
 from atoll.runs.records import NetworkContents, PartitionContents, RouterContents
+from atoll.runs.shared import SharedNetworkContents
 from atoll.sampling import arithmetic, bases, building, grown, request
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.roster import Roster
@@ -67,7 +68,7 @@ def open_run_model(
     With `before`, the same run as it was opened before a part came or went: only what is new is loaded.
     """
     where = devices.pick(device)
-    config = request.settings(run.config.sample, **settings)
+    config = _guided(run, request.settings(run.config.sample, **settings), settings)
     if config.model != "ensemble":
         if config.allow is not None:
             raise ConfigError("a student has all parts in it; `allow` needs sample.model = 'ensemble'")
@@ -86,6 +87,7 @@ def open_run_model(
         bases.of_run(run),
         absent=_absent(run, config, serving),
         grown=partial(grown.router, run) if run.members.present else None,
+        shared=_shared(run),
         weak=_weak(run) if config.against == "start" else None,
     )
     return Sampler(
@@ -104,6 +106,24 @@ def _weak(run: Run) -> Stage:
             "add [start], or guide against 'nothing'"
         )
     return begins
+
+
+def _guided(run: Run, config: SampleConfig, settings: Mapping[str, Any]) -> SampleConfig:
+    """The settings with the guidance that was chosen for the run, unless one is asked for."""
+    if not config.guidances or config.model != "ensemble" or settings.get("guidance") is not None:
+        return config
+    if not run.guidance.done:
+        raise RunError(f"{run.guidance.path} is not there yet; `atoll run` chooses one, or say a guidance")
+    return config.model_copy(update={"guidance": run.guidance.contents.guidance})
+
+
+def _shared(run: Run) -> Stage[SharedNetworkContents] | None:
+    """The network for the low noise of all experts, if the run has one."""
+    if run.config.shared is None:
+        return None
+    if not run.shared.done:
+        raise RunError(f"{run.shared.path} is not trained yet; run `atoll run` on its recipe first")
+    return run.shared
 
 
 def student_folder(run: Run, model: str) -> Path:

@@ -9,8 +9,10 @@ from torch import nn
 from atoll.models import adapter, checkpoint, siblings
 from atoll.models.checkpoint import Blueprint
 from atoll.models.expert import as_expert
+from atoll.models.relay import Relay
 from atoll.models.sharing import AdaptedExpert, Adapter, Base
 from atoll.runs import Stage
+from atoll.runs.shared import SharedNetworkContents
 from atoll.sampling import bases
 from atoll.sampling.arithmetic import Arithmetic
 
@@ -18,12 +20,32 @@ from atoll.sampling.arithmetic import Arithmetic
 class Shelf:
     """Loads experts; the bases of adapters stay here for as long as the ensemble lives."""
 
-    def __init__(self, stages: Sequence[Stage], device: torch.device, arithmetic: Arithmetic) -> None:
-        """`stages` are the networks that adapters may belong to."""
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        device: torch.device,
+        arithmetic: Arithmetic,
+        shared: Stage[SharedNetworkContents] | None = None,
+    ) -> None:
+        """`stages` are networks that adapters may belong to; `shared` has the low noise of all experts."""
+        self.shared = shared
         self.stages, self.device, self.arithmetic = list(stages), device, arithmetic
         self._bases: dict[str, Base] = {}
         self._routers: dict[str, nn.Module] = {}
+        self._low: nn.Module | None = None
         self._lock = threading.Lock()
+
+    def part(self, stage: Stage) -> nn.Module:
+        """One expert as a velocity at all times, with the shared network below its time."""
+        expert = self.expert(stage)
+        if self.shared is None:
+            return expert
+        with self._lock:
+            if self._low is None:
+                self.shared.verify(checkpoint.WEIGHTS)
+                self.shared.verify(checkpoint.CONFIG)
+                self._low = self.expert(self.shared)
+            return Relay(expert, self._low, self.shared.contents.below)
 
     def expert(self, stage: Stage) -> nn.Module:
         """One expert as a velocity; its files were checked when it was asked to serve."""
@@ -61,11 +83,12 @@ class Shelf:
     def kin(self, stage: Stage, *, all_held: bool = False) -> Hashable | None:
         """What experts have in common that can be asked in one pass; None for a network of its own.
 
+        Where a shared network has the low noise, each is asked alone.
         Adapters of one base, and on a CPU, if all are held at once, networks of one build: a GPU's blocks
         are compiled, each alone.
         """
         config = stage.path / checkpoint.CONFIG
-        if not config.is_file():
+        if not config.is_file() or self.shared is not None:
             return None
         blueprint = checkpoint.read_blueprint(config)
         about = blueprint.adapter

@@ -209,20 +209,29 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
     examined = shop.examined(mine[0])
     if examined is not None and not examined.is_file():
         options = mine[0].config.evaluate
-        ensemble = open_run_model(run).ensemble
+        ensemble = open_run_model(run, guidances=()).ensemble
         write_json(examined, routing.examine(ensemble, run, options.routing, resamples=options.bootstrap))
     for cell in mine:
         if shop.result(cell).is_file():
             continue
         config = cell.config.evaluate
         judge = judges.setdefault(config, Judge(Run(run.path, shop.begun(cell)), config))
-        settings = _sampling(cell.config.sample)
+        settings = _sampling(cell.config.sample) | _chosen(Run(run.path, shop.begun(cell)))
         sampler = open_run_model(run, **cell.config.sample.model_dump(include=set(OPENING)))
         row, drawn = sample_and_judge(sampler, judge, config.num, settings)
         row["seconds"] |= trained
+        row["guidance"] = settings["guidance"]
         _show(shop.picture(cell), drawn, judge.real.contents)
         flops = plan.sample_flops(cell.config, row["experts_per_step"], row["strategy"], facts)
         write_json(shop.result(cell), {**row, "flops_per_sample": flops})
+
+
+def _chosen(run: Run) -> dict[str, float]:
+    """The guidance of a cell that chooses one, which is tried after its trainings."""
+    if not run.config.sample.guidances:
+        return {}
+    graph.of_stage(run, run.guidance).make()
+    return {"guidance": run.guidance.contents.guidance}
 
 
 def _train(run: Run) -> None:

@@ -11,6 +11,8 @@ from pydantic import ValidationError
 
 from atoll import plan
 from atoll.config import (
+    GUIDANCE_NUM,
+    GUIDANCE_STEPS,
     AdapterConfig,
     Facts,
     RunConfig,
@@ -35,15 +37,17 @@ OF_ENSEMBLES = (
     "router.",
     STRATEGY,
     START,
+    "shared.",
     ADAPTER,
     FEATURES,
     "sample.temperature",
+    "sample.guidances",
     "sample.against",
     "expert.override",
     "expert.steps_of",
 )
 """Axes that say something of experts and router only: the monolith is the same along them."""
-OF_TRAINING = ("seed", "data", "encode", "partition", "condition", "expert", "router")
+OF_TRAINING = ("seed", "data", "encode", "partition", "condition", "expert", "shared", "router")
 """What a training depends on."""
 
 
@@ -67,9 +71,9 @@ class Cell:
         What stands at its default is left out, so that a new key does not make all trainings new.
         """
         tree = self.config.model_dump(mode="json", include=set(OF_TRAINING), exclude_defaults=True)
-        for job in ("expert", "router"):
-            for key in operational(type(getattr(self.config, job))):
-                tree.get(job, {}).pop(key, None)
+        for job in ("expert", "router", "shared"):
+            for key in operational(type(getattr(self.config, job))) if job in tree else ():
+                tree[job].pop(key, None)
         alone, encode = self.config.partition.clusters == 1, tree.pop("encode", {})
         if alone:
             tree.pop("router", None)
@@ -145,6 +149,7 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Study:
     study = Study(config, base, path)
     _check_tuning(study)
     _check_guidance(study)
+    _check_shared(study)
     _ = study.base_run  # a mistake shows before anything is done
     for point in points(config):
         validate({**_at(base, point), "name": "cell"}, str(path))
@@ -180,6 +185,13 @@ def _check_guidance(study: Study) -> None:
     if "start" in (own, *axes(study.config).get("sample.against", ())) and not all(study.config.budget.start):
         name = study.config.name
         raise ConfigError(f"study {name}: sample.against 'start' needs one: give budget.start a share")
+
+
+def _check_shared(study: Study) -> None:
+    """A network for the low noise of all needs its share."""
+    if "shared" in study.base and not study.config.budget.shared:
+        name = study.config.name
+        raise ConfigError(f"study {name}: [shared] needs a share of the budget: set budget.shared")
 
 
 def axes(config: StudyConfig) -> dict[str, list[Any]]:
@@ -221,6 +233,8 @@ def unfold(study: Study, data: Facts) -> list[Cell]:
 
 def _ensemble(study: Study, point: Mapping[str, Any], data: Facts) -> Cell:
     tree = merged(_at(study.base, point), _of_adapters(study) if point.get(ADAPTER) else {})
+    if study.config.budget.shared:
+        tree = merged({"shared": {}}, tree)
     cell = _within_budget(study, tree, point, data, monolith=False)
     return cell if cell.config.partition.clusters > 1 else _monolith(study, point, data)
 
@@ -248,8 +262,10 @@ def _alone(study: Study, point: Mapping[str, Any], data: Facts, different: Mappi
     shared = {key: value for key, value in point.items() if not key.startswith(OF_ENSEMBLES)}
     tree = merged(_at(study.base, shared), different)
     tree["partition"] = {"clusters": 1}
+    tree.pop("shared", None)
     tree["expert"] = {key: value for key, value in tree.get("expert", {}).items() if key != "override"}
-    tree["sample"] = {**tree.get("sample", {}), "strategy": "ancestral", "against": "nothing"}
+    alone = {"strategy": "ancestral", "against": "nothing", "guidances": ()}
+    tree["sample"] = {**tree.get("sample", {}), **alone}
     return _within_budget(study, tree, shared, data, monolith=True)
 
 
@@ -304,9 +320,14 @@ def _within_budget(
     start = None if monolith else _start(study, point, data)
     if start is not None:
         spent += start.config.expert.batch * start.config.expert.steps
+    if config.shared is not None:
+        steps = max(1, round(study.config.budget.shared * samples / config.shared.batch))
+        spent += steps * config.shared.batch
+        changes["shared"] = config.shared.model_copy(update={"steps": steps})
     config = _grouped(config)
     if config.grouped_by_start:  # half a forward pass of every sample, where a step has three
         spent += (data.rows or 0) / 6
+    spent += _choosing(config)
     batch = config.expert_for(0).batch
     steps = int((samples - spent) / (clusters * batch))
     if steps < 1:
@@ -323,6 +344,12 @@ def _within_budget(
     config = config.model_copy(update=changes)
     flops = 3 * forward * (spent + clusters * batch * steps)
     return Cell({**point, CLUSTERS: clusters}, config, monolith, flops, start)
+
+
+def _choosing(config: RunConfig) -> float:
+    """What choosing a guidance costs at most, in samples of training: a third of a pass and a step each."""
+    passes = sum(1 if guidance == 1 else 2 for guidance in config.sample.guidances)
+    return passes * GUIDANCE_NUM * GUIDANCE_STEPS / 3
 
 
 def _begun_with(base: str, rank: int, settings: Mapping[str, Any]) -> dict[str, Any]:

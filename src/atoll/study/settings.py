@@ -17,6 +17,8 @@ class BudgetConfig(Section):
     start: tuple[float, ...] = Field((0.0,), min_length=1, strict=False)
     """The share for a start that all experts have in common: one network on all data, from which each goes
     on alone. Several are an axis."""
+    shared: float = Field(0.0, ge=0, lt=1)
+    """The share for a network for the low noise of all clusters, as [shared] of the recipe says."""
     adapter: tuple[Annotated[int, Field(ge=0)], ...] = Field((0,), min_length=1, strict=False)
     """Ranks of adapters on that start, in the place of networks of their own; 0 for those. Several are an
     axis."""

@@ -50,6 +50,7 @@ def losses(steps: "Steps") -> dict[str, float]:
         task.dropout,
         times=config.times,
         shift=config.time_shift,
+        span=config.time_span,
         pairs=task.pairs,
     )
     values = []

@@ -18,6 +18,7 @@ from atoll.models import expert as expert_room
 from atoll.runs import Run, Stage, inputs, replacing, write_json
 from atoll.runs.locks import alone
 from atoll.runs.records import ExpertContents, NetworkContents, RouterContents, StartContents
+from atoll.runs.shared import SharedNetworkContents
 from atoll.sampling import routing
 from atoll.train import holdout, loop, previews
 from atoll.train.moving import to_device
@@ -45,6 +46,14 @@ def start(run: Run) -> Stage:
     return trained(run.start, inputs.start_from(run), build, StartContents)
 
 
+def shared(run: Run) -> Stage:
+    """Train the network on all data that stands in for experts where little noise is left."""
+    settings, clusters = run.config.shared_settings(), inputs.start_clusters(run)
+    build = partial(_task, run, run.shared, clusters, settings, begins=inputs.beginning(run, 0))
+    contents = partial(SharedNetworkContents, below=settings.time_span[1])
+    return trained(run.shared, inputs.shared_from(run), build, contents)
+
+
 def router(run: Run) -> Stage:
     """Train the router to tell from which cluster a noisy sample comes."""
     clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
@@ -64,7 +73,7 @@ def trained(
     stage: Stage,
     made_from: dict[str, Any],
     build: Build,
-    kind: type[NetworkContents],
+    kind: Callable[..., NetworkContents],
     *,
     measure: Measure = lambda blueprint: {},
 ) -> Stage:
@@ -140,9 +149,14 @@ def _task(
         ranks=ranks,
         run=run,
         held_out=holdout.read(clusters, reader.shape),
-        preview=preview_of(blueprint, reader) if isinstance(config, ExpertConfig) else None,
+        preview=preview_of(blueprint, reader) if _draws_alone(config) else None,
     )
     return task, blueprint
+
+
+def _draws_alone(config: ExpertConfig | RouterConfig) -> bool:
+    """Whether a network can be drawn from by itself: an expert's, at all times."""
+    return isinstance(config, ExpertConfig) and config.time_span == (0.0, 1.0)
 
 
 def _first(

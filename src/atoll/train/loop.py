@@ -157,6 +157,7 @@ class Steps:
             task.dropout,
             times=self.config.times,
             shift=self.config.time_shift,
+            span=self.config.time_span,
             pairs=task.pairs,
         )
         own = task.ranks.rows(size)

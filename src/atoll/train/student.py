@@ -49,6 +49,7 @@ def alone(
             "partition": config.partition.model_copy(update=together),
             "expert": ExpertConfig.model_validate({**network, **training, "steps": max(1, own.steps)}),
             "sample": config.sample.model_copy(update=sample),
+            "shared": None,
             "student": None,
         }
     )
@@ -125,7 +126,10 @@ def teachers_of(
     first = 0 if indices is None else indices[0]
     router = run.router if who != "label" and len(clusters) > 1 else None
     experts = [run.expert(index) for index in clusters]
-    parts = building.Parts(experts, priors(run, first), router, first=first, bases=bases.of_run(run))
+    shared = None if run.config.shared is None else run.shared
+    parts = building.Parts(
+        experts, priors(run, first), router, first=first, bases=bases.of_run(run), shared=shared
+    )
     ensemble = building.build(parts, device, config.resident)
     return Teachers(ensemble, who, config.guidance, config.guided)
 

@@ -78,10 +78,18 @@ def paired(before: Tensor, after: Tensor, cluster: Tensor, own: int) -> Gate:
 
 
 @torch.no_grad()
-def losses(model: nn.Module, loss: Loss, batch: Batch, value: bytes, *, dropout: float = 0.0) -> Tensor:
+def losses(
+    model: nn.Module,
+    loss: Loss,
+    batch: Batch,
+    value: bytes,
+    *,
+    dropout: float = 0.0,
+    span: tuple[float, float] = (0.0, 1.0),
+) -> Tensor:
     """The loss of each sample, with noise and times that follow from a beacon's value."""
     seed = int.from_bytes(value[:7], "big")
-    drawn = draws.training_draws(seed, "gate", 0, batch.x_0.shape, dropout)
+    drawn = draws.training_draws(seed, "gate", 0, batch.x_0.shape, dropout, span=span)
     was_training = model.training
     model.eval()
     try:

@@ -75,10 +75,10 @@ def _gate(
     if own not in [cluster for cluster, *_ in there]:
         return None
     cluster = torch.cat([torch.full((len(batch.x_0),), index) for index, batch, _ in there])
-    sides = []
+    sides, span = [], run.expert_settings(own).time_span
     for state in (before, after):
         _take(model, state)
-        sides.append(torch.cat([_losses(model, loss, batch, value) for _, batch, _ in there]))
+        sides.append(torch.cat([_losses(model, loss, batch, value, span) for _, batch, _ in there]))
     if not all(bool(side.isfinite().all()) for side in sides):
         doubts = {"worse": "its losses on held-out samples are not finite"}
         return {"own": own, "unseen": False, "changes": {}, "doubts": doubts}
@@ -115,13 +115,15 @@ def _take(model: nn.Module, state: Tensors) -> None:
             weight.copy_(state[f"ema/{name}"])
 
 
-def _losses(model: nn.Module, loss: loop.Loss, batch: Batch, value: bytes) -> Tensor:
-    """Sample by sample; a part at a time has noise of its own, the same before and after."""
+def _losses(
+    model: nn.Module, loss: loop.Loss, batch: Batch, value: bytes, span: tuple[float, float]
+) -> Tensor:
+    """Sample by sample, at times that are trained on; a part has noise of its own, before as after."""
     parts = []
     for number, start in enumerate(range(0, len(batch.x_0), TOGETHER)):
         rows = slice(start, start + TOGETHER)
         part = to_device(batch, rows, torch.device("cpu"))
-        parts.append(gate.losses(model, loss, part, bytes([number]) + value))
+        parts.append(gate.losses(model, loss, part, bytes([number]) + value, span=span))
     return torch.cat(parts)
 
 

@@ -1,0 +1,73 @@
+"""How far samples are best moved away from the start: tried on a few, by their distance to the data.
+
+What is best differs by data: twice as far brings experts of one set a third nearer to it and is three times
+too far on another (docs/results.md). The loss on held-out samples does not tell, a few samples do.
+"""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+from atoll import devices
+from atoll.config import GUIDANCE_NUM, GUIDANCE_STEPS
+from atoll.data.store import Reader
+from atoll.evaluate.distances import Frechet
+from atoll.runs import Run, Stage, inputs
+from atoll.runs.chosen import GuidanceContents
+from atoll.sampling.opening import open_run_model
+
+REAL = 4000
+"""At most so many real samples are compared with."""
+FOURTH = 4
+"""Of those every fourth is enough to find components by."""
+WIDTH = 24
+"""Principal components in which samples are compared: with few samples, more would be noise."""
+
+
+def choose(run: Run) -> Stage[GuidanceContents]:
+    """Draw a few samples with each guidance, and keep the one whose samples are nearest to the data."""
+    stage, made_from = run.guidance, inputs.guidance_from(run)
+    if not stage.begin(made_from):
+        return stage
+    sampler = open_run_model(run, str(devices.best()), guidances=())
+    distance = distance_to(_real(run))
+
+    def tried(guidance: float) -> float:
+        drawn = sampler.sample(
+            GUIDANCE_NUM,
+            guidance=guidance,
+            strategy="ancestral",
+            solver="dpm++",
+            steps=GUIDANCE_STEPS,
+            seed=run.config.seed,
+        )
+        return distance(drawn.cpu())
+
+    stage.finish(made_from, [], chosen(run.config.sample.guidances, tried))
+    return stage
+
+
+def chosen(guidances: Iterable[float], tried: Callable[[float], float]) -> GuidanceContents:
+    """The best of some guidances, which are tried from the least on as long as that helps."""
+    distances: list[tuple[float, float]] = []
+    for guidance in sorted(guidances):
+        distances.append((guidance, tried(guidance)))
+        if len(distances) > 1 and distances[-1][1] > distances[-2][1]:
+            break
+    best = min(distances, key=lambda pair: pair[1])
+    return GuidanceContents(guidance=best[0], distances=tuple(distances))
+
+
+def distance_to(real: Tensor) -> Callable[[Tensor], float]:
+    """The Fréchet distance of samples to real ones, in the first principal components of those."""
+    rows = real.flatten(1)
+    mean = rows.mean(0)
+    components = torch.linalg.svd(rows[::FOURTH] - mean, full_matrices=False).Vh[:WIDTH].T
+    to = Frechet((rows - mean) @ components)
+    return lambda x_0: to((x_0.flatten(1) - mean) @ components)
+
+
+def _real(run: Run) -> Tensor:
+    clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
+    return Reader(clusters, 1, run.config.seed).first(REAL).x_0

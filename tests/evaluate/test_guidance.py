@@ -1,0 +1,71 @@
+import pytest
+import torch
+
+import atoll
+from atoll.errors import RunError
+from atoll.evaluate import guidance
+from atoll.publish import export
+from atoll.runs import graph
+from atoll.sampling.opening import open_run_model
+
+
+@pytest.mark.parametrize(
+    ("best", "guidances", "expected", "tried"),
+    [
+        (1.0, (1.0, 1.5, 2.0), 1.0, [1.0, 1.5]),
+        (1.6, (2.0, 1.0, 1.5), 1.5, [1.0, 1.5, 2.0]),
+        (3.0, (1.0, 1.5, 2.0), 2.0, [1.0, 1.5, 2.0]),
+    ],
+)
+def test_guidance_grows_as_long_as_that_helps(best, guidances, expected, tried):
+    found = guidance.chosen(guidances, lambda scale: (scale - best) ** 2)
+    assert (found.guidance, [scale for scale, _ in found.distances]) == (expected, tried)
+
+
+def test_the_distance_is_that_of_the_principal_components():
+    """Data that vary along few axes: |Δμ|² + Σ (σ - σ')², whatever the other axes do."""
+    source = torch.Generator().manual_seed(0)
+    spread = torch.tensor([3.0, 2.0] + [0.0] * 30)
+    real = torch.randn(4000, 32, generator=source) * spread
+    to = guidance.distance_to(real.view(-1, 2, 4, 4))
+    assert to(real.view(-1, 2, 4, 4)) == pytest.approx(0, abs=1e-3)
+    mean = real.mean(0)
+    wider = mean + 2 * (real - mean)
+    own = real.var(0).sum()
+    assert to(wider.view(-1, 2, 4, 4)) == pytest.approx(float(own), rel=1e-3)
+    moved = real + torch.tensor([0.0, 5.0] + [0.0] * 30)
+    assert to(moved.view(-1, 2, 4, 4)) == pytest.approx(25, rel=1e-3)
+
+
+def test_a_run_samples_with_what_was_chosen_and_so_does_its_export(prepared, tmp_path):
+    small = [f"{part}.steps=2" for part in ("start", "expert", "router")]
+    asked = ["sample.against='start'", "sample.guidances=[1.0,4.0]", "sample.steps=2", "sample.num=4"]
+    run = prepared(*small, *asked, "expert.precision='float32'")
+    for node in graph.nodes(run):
+        if node.kind.training is not None:
+            node.make()
+    with pytest.raises(RunError, match="chooses one"):
+        open_run_model(run)
+    graph.node(run, "guidance").make()
+    found = run.guidance.contents
+    assert [scale for scale, _ in found.distances] == [1.0, 4.0]
+    other = ({1.0, 4.0} - {found.guidance}).pop()
+    assert "guidance" in [node.name for node in graph.node(run, "samples").reads]
+    export.export(run, str(tmp_path / "out"))
+    for place in (run.path, tmp_path / "out"):
+        sampler = atoll.load(place)
+        assert sampler.defaults.guidance == found.guidance
+        assert torch.equal(sampler.sample(4), sampler.sample(4, guidance=found.guidance))
+        assert not torch.equal(sampler.sample(4), sampler.sample(4, guidance=other))
+
+
+def test_a_finished_choice_is_not_made_again(prepared, monkeypatch):
+    small = [f"{part}.steps=2" for part in ("start", "expert", "router")]
+    run = prepared(*small, "sample.against='start'", "sample.guidances=[1.0]", "expert.precision='float32'")
+    for node in graph.nodes(run):
+        if node.kind.training is not None:
+            node.make()
+    before = guidance.choose(run).record
+    monkeypatch.setattr(guidance, "chosen", None)
+    assert guidance.choose(run).record == before
+    assert before.contents.guidance == 1.0
