@@ -89,10 +89,9 @@ def ranked(run: Run) -> Stage:
 
 
 PLAY = (
-    Kind("one", "one", made_from, "tests.launch.makers:one", alone=True),
-    Kind("two", "two", made_from, "tests.launch.makers:two", alone=True),
+    Kind("one", made_from, "tests.launch.makers:one", alone=True),
+    Kind("two", made_from, "tests.launch.makers:two", alone=True),
     Kind(
-        "last",
         "last",
         made_from,
         "tests.launch.makers:last",

@@ -132,7 +132,7 @@ def count(run: Run) -> Stage:
 CUSTOMIZE = """
 import atoll.runs.graph as graph
 import weighing
-graph.KINDS = (*graph.KINDS, graph.Kind("weighed", "weighed", weighing.made_from, "weighing:count",
+graph.KINDS = (*graph.KINDS, graph.Kind("weighed", weighing.made_from, "weighing:count",
     reads=lambda config, index: ["router"], wanted=lambda config: config.partition.clusters > 1, alone=True))
 """
 
@@ -148,7 +148,6 @@ def weighed(tmp_path, monkeypatch):
     import weighing  # type: ignore[import-not-found]
 
     kind = Kind(
-        "weighed",
         "weighed",
         weighing.made_from,
         "weighing:count",
