@@ -86,7 +86,7 @@ def of_few(config: RunConfig, index: int) -> list[str]:
 
 def of_guidance(config: RunConfig, index: int) -> list[str]:
     """The networks that draw, and the samples that theirs are compared with."""
-    return [*_ensemble(config), *clusters(config, index)]
+    return [*_ensemble(config), "partition", *clusters(config, index)]
 
 
 def of_samples(config: RunConfig, index: int) -> list[str]:

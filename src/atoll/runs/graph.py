@@ -23,10 +23,6 @@ Progress = Callable[[str, int, int], None]
 """Is told what is being done, how much is done and how much there is."""
 
 
-def _none(config: RunConfig, index: int) -> tuple[str, ...]:
-    return ()
-
-
 @dataclass(frozen=True)
 class Kind:
     """One kind of stage."""
@@ -40,9 +36,9 @@ class Kind:
     """Below the run's, with {index} where there are several; by default its name."""
     part_of: str = ""
     """The stage that it is made with, if not by itself."""
-    reads: Names = _none
+    reads: Names = lambda config, index: ()
     """Stages whose files it reads."""
-    records: Names = _none
+    records: Names = lambda config, index: ()
     """Stages of which it reads only the record."""
     wanted: Callable[[RunConfig], bool] = lambda config: True
     """Whether a recipe asks for it."""
@@ -307,7 +303,6 @@ KINDS: tuple[Kind, ...] = (
         "atoll.train.jobs:shared",
         reads=edges.of_shared,
         wanted=lambda config: config.shared is not None,
-        command="start",
         training=lambda run, index: run.config.shared_settings(),
         network=True,
     ),
@@ -369,7 +364,6 @@ KINDS: tuple[Kind, ...] = (
         inputs.guidance_from,
         "atoll.evaluate.guidance:choose",
         reads=edges.of_guidance,
-        records=lambda config, index: ["partition"],
         wanted=lambda config: bool(config.sample.guidances),
         again=True,
     ),

@@ -222,7 +222,9 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
         row["seconds"] |= trained
         row["guidance"] = settings["guidance"]
         _show(shop.picture(cell), drawn, judge.real.contents)
-        flops = plan.sample_flops(cell.config, row["experts_per_step"], row["strategy"], facts)
+        asked = cell.config.sample.model_copy(update={"guidance": row["guidance"]})
+        drawn_by = cell.config.model_copy(update={"sample": asked})
+        flops = plan.sample_flops(drawn_by, row["experts_per_step"], row["strategy"], facts)
         write_json(shop.result(cell), {**row, "flops_per_sample": flops})
 
 
