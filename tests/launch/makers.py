@@ -100,14 +100,12 @@ PLAY = (
     ),
     Kind(
         "here",
-        "here",
         made_from,
         "tests.launch.makers:here",
         reads=lambda config, index: ["last"],
         again=True,
     ),
     Kind(
-        "ranked",
         "ranked",
         made_from,
         "tests.launch.makers:ranked",

@@ -121,7 +121,7 @@ class Move(NamedTuple):
 
     @property
     def remembers(self) -> bool:
-        """Whether it has use for the memory."""
+        """Whether it has use for the memory (see `moves` for the §)."""
         return bool(self.c or self.d or self.e)
 
 
