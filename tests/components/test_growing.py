@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from atoll.cli import components  # noqa: F401 - it adds its commands to the app
 from atoll.cli.options import app
-from atoll.components import growing
+from atoll.components import adding, growing
 from atoll.data.parts import Parts
 from atoll.errors import ConfigError, DataError, RunError
 from atoll.runs import Run
@@ -48,7 +48,7 @@ def test_whoever_is_stopped_before_it_is_added_goes_on(finished, arrived, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(growing.adding, "add", stopped)
+        patch.setattr(adding, "add", stopped)
         with pytest.raises(KeyboardInterrupt):
             growing.grow(finished, str(arrived), SMALL)
     assert finished.members.added == ()

@@ -68,4 +68,4 @@ def test_a_finished_choice_is_not_made_again(prepared, monkeypatch):
     before = guidance.choose(run).record
     monkeypatch.setattr(guidance, "chosen", None)
     assert guidance.choose(run).record == before
-    assert before.contents.guidance == 1.0
+    assert before.contents.facts()["guidance"] == 1.0

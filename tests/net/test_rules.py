@@ -5,6 +5,7 @@ import json
 import pytest
 
 from atoll.net import history, ledger, lineage, rules, statements
+from atoll.net.verification import drand
 from atoll.net.verification.beacon import BeaconSettings
 from tests.net import past as room
 from tests.net.past import PEOPLE, Past, honest
@@ -127,6 +128,6 @@ def test_who_is_shut_out_was_proven_false_and_gets_nothing_more():
     ("https://drand.example", "", True, 1),
 ])  # fmt: skip
 def test_signatures_of_rounds_that_cannot_be_checked_are_told(monkeypatch, url, key, here, said):
-    monkeypatch.setattr(rules.drand, "is_here", lambda: here)
+    monkeypatch.setattr(drand, "is_here", lambda: here)
     monkeypatch.setattr(rules, "_beacon", lambda past, index: BeaconSettings(url=url, key=key))
     assert len(list(rules.unsigned_rounds(known(honest())))) == said

@@ -49,7 +49,7 @@ def test_a_table_is_looked_through_once(run, table):
     """However many stages ask: what follows a result must not take the square of a run."""
     looks = []
 
-    class Counted(dict):
+    class Counted(dict[str, object]):
         def __iter__(self):
             looks.append(1)
             return super().__iter__()
