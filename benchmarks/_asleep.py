@@ -73,9 +73,9 @@ def save(folder: Path, step: int) -> None:
 KINDS = (
     Kind(
         "expert",
-        "experts/{index:02d}",
         made_from,
         "benchmarks._asleep:sleep",
+        folder="experts/{index:02d}",
         count=lambda config: config.partition.clusters,
         alone=True,
     ),

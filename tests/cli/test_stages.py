@@ -33,6 +33,7 @@ COMMANDS = [
     "run",
     "sample",
     "serve",
+    "shared",
     "show",
     "start",
     "student",

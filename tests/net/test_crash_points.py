@@ -6,7 +6,7 @@ import signal
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from atoll.net import crash, keeping, keys, ledger, protocol
+from atoll.net import keeping, keys, ledger, protocol
 from atoll.net.books import Books
 from atoll.net.callers import Caller
 from atoll.net.database import Database
@@ -17,6 +17,7 @@ from atoll.net.statements import Signer
 from atoll.net.tables import SubmissionRow, TaskRow
 from tests.clocks import ManualClock
 from tests.net.crowds import RUN, PretendedPlan, coordinator, expected, files_of, place, result_of, sha, state
+from tests.net.dying import killed
 
 PLAN = PretendedPlan(trainings=1, steps=20, segment=20, every=10)
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
@@ -95,25 +96,10 @@ def live(url, folder):
     database.close()
 
 
-def killed(url, folder, point):
-    """The same in a process of its own that dies at a point; how it ended."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            os.environ[crash.VARIABLE] = point
-            crash._passed.clear()
-            live(url, folder)
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_every_point_and_started_again(database_url, tmp_path, point):
-    assert killed(database_url, tmp_path, point) == -signal.SIGKILL, "the point is on the way"
-    assert killed(database_url, tmp_path, f"{point}:2") in (0, -signal.SIGKILL)
+    assert killed(lambda: live(database_url, tmp_path), point) == -signal.SIGKILL, "the point is on the way"
+    assert killed(lambda: live(database_url, tmp_path), f"{point}:2") in (0, -signal.SIGKILL)
     live(database_url, tmp_path)
     database = Database(database_url, patience=5)
     here = coordinator(database, tmp_path, PLAN, ManualClock(), book=Books(Signer(KEY, RUN)))

@@ -1,6 +1,5 @@
 """The host killed while it publishes, lays out or writes its log; started again, nothing shows of it."""
 
-import os
 import re
 import signal
 from pathlib import Path
@@ -10,14 +9,15 @@ import pytest
 
 import atoll
 from atoll.config import validate
-from atoll.net import crash, filing, history, host, log, protocol, restore, units
+from atoll.net import filing, history, host, log, protocol, restore, units
 from atoll.net.database import Database
 from atoll.net.host import Choices
 from atoll.net.protocol import File
 from atoll.net.sources import open_source
 from atoll.runs import Run
-from tests.net import test_crash_points
+from tests.net import test_crash_points, test_paying
 from tests.net.crowds import sha
+from tests.net.dying import killed
 
 FILES = {f"experts/00/part-{number}.bin": f"file {number}".encode() * 50 for number in range(3)}
 POINTS = [
@@ -58,21 +58,6 @@ def live(folder):
         hosted.lay_out()
 
 
-def killed(act, point):
-    """Something done in a process of its own that dies at a point; how it ended."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            os.environ[crash.VARIABLE] = point
-            crash._passed.clear()
-            act()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_and_started_again(tmp_path, point):
     assert killed(lambda: live(tmp_path), point) == -signal.SIGKILL, "the point is on the way"
@@ -108,5 +93,5 @@ def test_every_named_point_is_killed_at_somewhere():
     source = "".join(path.read_text() for path in (Path(atoll.__file__).parent / "net").rglob("*.py"))
     named = set(re.findall(r'crash_point\("([^"]+)"\)', source))
     projecting = {name for name in named if name.startswith("ledger.project.")}  # by tests/net/test_ledger.py
-    tested = {*POINTS, *TAKEN_OVER, *test_crash_points.POINTS, *projecting}
+    tested = {*POINTS, *TAKEN_OVER, *test_crash_points.POINTS, *test_paying.POINTS, *projecting}
     assert named - tested == set(), "kill there in a test"

@@ -1,6 +1,7 @@
 """An epoch paid by a live coordinator: stated once, posted to who made the parts, found right by an audit."""
 
 import dataclasses
+import signal
 
 import pytest
 
@@ -9,9 +10,12 @@ from atoll.net import audit, epochs, history, ledger, paying, rules, settling, s
 from atoll.net.audit import Asked
 from atoll.net.host import Choices
 from atoll.net.paying import Valued
+from tests.net.dying import killed
 from tests.net.joined import CHOICES, lent, served, work_on
 from tests.net.policed import small
 from tests.net.test_epochs import valued
+
+POINTS = ["epoch.stated", "epoch.paid"]
 
 
 def test_makers_in_the_ledger_are_those_of_the_log_and_are_paid_once(tmp_path):
@@ -38,6 +42,23 @@ def test_makers_in_the_ledger_are_those_of_the_log_and_are_paid_once(tmp_path):
         paying.pay(world.here, valued(expert_0=(9.0, 1.0)))
     with pytest.raises(RunError, match="epoch 1 was not paid yet"):
         paying.pay(world.here, valued(2))
+    world.database.close()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_while_it_pays_it_has_paid_once_or_not_at_all(tmp_path, point):
+    world = small(tmp_path)
+    world.finish([world.machine(), world.machine()])
+    assert killed(lambda: paying.pay(world.here, valued()), point) == -signal.SIGKILL, (
+        "the point is on the way"
+    )
+    assert len(world.told("epoch")) == (point == "epoch.paid")
+    paid = paying.pay(world.here, valued())
+    assert len(paid) > 1 and sum(entry.amount for entry in paid) == 0
+    assert world.told("epoch") == [valued().model_dump(mode="json")]
+    settling.settle(world.here)
+    with world.database.reading() as session:
+        assert ledger.reconcile(session).holds
     world.database.close()
 
 

@@ -93,7 +93,8 @@ def test_nothing_comes_before_what_it_reads(plan):
     assert [unit.stage for unit in plan(*DONE)] == ["router", "expert 0", "expert 1", "expert 2"]
     experts = [*DONE, *(f"experts/0{k}/done.json" for k in range(3))]
     assert [unit.name for unit in plan(*experts)] == ["router @ 0..4"]
-    assert [(unit.name, unit.role) for unit in plan(*experts, "router/done.json")] == [("samples", "draw")]
+    drawn = [(unit.name, unit.role) for unit in plan(*experts, "router/done.json")]
+    assert drawn == [("samples", "draw"), ("evaluation", "evaluate")]
 
 
 def test_a_unit_reads_its_own_cluster_and_its_own_state_alone(plan):

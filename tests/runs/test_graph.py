@@ -12,6 +12,7 @@ from atoll.config import RunConfig, validate
 from atoll.errors import ConfigError
 from atoll.launch import driver
 from atoll.launch.driver import Screen
+from atoll.plan import sums
 from atoll.runs import Run, graph
 from atoll.runs.graph import Kind
 from atoll.runs.survey import survey
@@ -103,8 +104,8 @@ def test_the_plan_counts_what_the_graph_trains(tmp_path):
 
 def test_what_can_run_beside_experts_shares_the_machine_with_them(tmp_path):
     run = run_of(tmp_path, start={}, student={"few": {}})
-    assert graph.beside_experts(run.config) == {"router", "expert 0", "expert 1", "expert 2"}
-    assert graph.beside_experts(run_of(tmp_path, partition={"clusters": 1}).config) == {"expert 0"}
+    assert sums.beside_experts(run.config) == {"router", "expert 0", "expert 1", "expert 2"}
+    assert sums.beside_experts(run_of(tmp_path, partition={"clusters": 1}).config) == {"expert 0"}
 
 
 def test_a_stage_is_known_by_its_folder(tmp_path):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from atoll.errors import CorruptError, RunError
 from atoll.runs import Stage, read_json, write_json
+from atoll.runs.chosen import GuidanceContents
 from atoll.runs.components import ComponentContents
 from atoll.runs.evaluations import EvaluationContents
 from atoll.runs.parsing import REMEDY, VERSION
@@ -35,6 +36,7 @@ from atoll.runs.records import (
     parse_started,
 )
 from atoll.runs.seen import FeaturesContents
+from atoll.runs.shared import SharedNetworkContents
 
 SHA = "0123456789abcdef" * 4
 SAMPLES: dict[str, Any] = {
@@ -63,6 +65,8 @@ EXAMPLES: list[Contents] = [
     DrawnContents(**CLUSTER),
     ExpertContents(steps=3, rows=9),
     StartContents(steps=3, rows=9),
+    SharedNetworkContents(steps=3, rows=9, below=0.5),
+    GuidanceContents(guidance=1.5, distances=((1.0, 9.0), (1.5, 7.0), (2.0, 8.0))),
     FeaturesContents(rows=9, width=32, block=2, time=0.4),
     ComponentContents(steps=3, rows=9, name="mine", samples=SAMPLES, prototypes=4, labels=(4, 5), drawn=2),
     RouterContents(steps=3, rows=9, band=(0.2, 0.8)),

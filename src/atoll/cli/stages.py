@@ -71,6 +71,17 @@ def start(
 
 
 @app.command()
+def shared(
+    recipe: Recipe,
+    overrides: Overrides = [],  # noqa: B006
+    start_over: StartOver = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train the network for the low noise of all clusters."""
+    _make(recipe, overrides, start_over, as_json, "shared")
+
+
+@app.command()
 def expert(
     index: Annotated[int, typer.Argument(metavar="K", help="Which expert; they are numbered from 0.")],
     recipe: Recipe,

@@ -1,6 +1,7 @@
 """The sums over all jobs of a run."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 from atoll import threads
@@ -12,14 +13,14 @@ from atoll.plan.fitting import memory_of, parallel_of, what_would_fit
 from atoll.plan.known import UNKNOWN, About, about_data, network_of
 from atoll.plan.sheets import Device, device_named
 from atoll.plan.strategies import strategy_costs
-from atoll.runs import graph
+from atoll.runs import Run, graph
 
 
 def plan(config: RunConfig, facts: Facts = UNKNOWN) -> dict[str, Any]:
     """The whole plan of a run, from what is known of its data."""
     about, clusters = about_data(config, facts), config.partition.clusters
     device, devices = device_named(config.plan.gpu, clusters), max(1, round(config.launch.gpus))
-    trainings, shared = graph.trainings(config), graph.beside_experts(config)
+    trainings, shared = graph.trainings(config), beside_experts(config)
     places = {name: device if name in shared else device._replace(at_once=1) for name in trainings}
     jobs = {
         name: _job(job, places[name], devices)
@@ -99,3 +100,19 @@ def _job(job: Trained, device: Device, devices: int) -> dict[str, Any]:
         "disk_bytes": state * (train.keep + 1 + milestones) + FULL * count,
         "upload_bytes": FULL * count,
     }
+
+
+def beside_experts(config: RunConfig) -> frozenset[str]:
+    """The trainings that share machines with those of which every cluster has one: they can run together."""
+    stages, before = graph.made(Run(Path(config.name), config)), dict[str, set[str]]()
+    jobs = [one for one in stages if one.kind.training is not None]
+    for one in stages:
+        earlier = [{each.kind.name, *before[each.kind.name]} for each in one.inputs]
+        before[one.kind.name] = before.get(one.kind.name, set()).union(*earlier)
+    several = {one.kind.name for one in jobs if one.kind.count is not None}
+    return frozenset(
+        one.name
+        for one in jobs
+        if one.kind.count is not None
+        or any(one.kind.name not in before[name] and name not in before[one.kind.name] for name in several)
+    )

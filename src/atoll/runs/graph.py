@@ -69,6 +69,9 @@ class Kind:
     parts: str = ""
     """What cuts it into parts for several machines, as `module:class`; see `Parts`."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", self.folder or self.name)
+
 
 @dataclass(frozen=True)
 class Node:
@@ -86,7 +89,7 @@ class Node:
     @property
     def stage(self) -> Stage:
         """Where it is."""
-        return self.run.stage(*(self.kind.folder or self.kind.name).format(index=self.index).split("/"))
+        return self.run.stage(*self.kind.folder.format(index=self.index).split("/"))
 
     @property
     def reads(self) -> list["Node"]:
@@ -120,14 +123,15 @@ class Node:
 
     def made_from(self) -> dict[str, Any]:
         """What it is made from today; what it reads must be finished."""
-        kind = self.kind
-        function: MadeFrom = resolve(kind.made_from) if isinstance(kind.made_from, str) else kind.made_from
-        return function(self.run, self.index)
+        tells = self.kind.made_from
+        return (resolve(tells) if isinstance(tells, str) else tells)(self.run, self.index)
 
     def make(self, progress: Progress | None = None) -> Stage:
         """Make it here, in this process."""
-        function = resolve(self.kind.make)
-        arguments = (self.run, self.index) if (self.kind.count is not None) else (self.run,)
+        function, arguments = (
+            resolve(self.kind.make),
+            (self.run, self.index)[: 1 if self.kind.count is None else 2],
+        )
         made = function(*arguments, progress=progress) if self.kind.reports else function(*arguments)
         assert isinstance(made, Stage)
         return made
@@ -191,28 +195,12 @@ def trainings(config: RunConfig) -> dict[str, TrainConfig]:
     return {one.name: settings for one in all_nodes if (settings := one.training) is not None}
 
 
-def beside_experts(config: RunConfig) -> frozenset[str]:
-    """The trainings that share machines with those of which every cluster has one: they can run together."""
-    stages, before = made(Run(Path(config.name), config)), dict[str, set[str]]()
-    jobs = [one for one in stages if one.kind.training is not None]
-    for one in stages:
-        earlier = [{each.kind.name, *before[each.kind.name]} for each in one.inputs]
-        before[one.kind.name] = before.get(one.kind.name, set()).union(*earlier)
-    several = {one.kind.name for one in jobs if one.kind.count is not None}
-    return frozenset(
-        one.name
-        for one in jobs
-        if one.kind.count is not None
-        or any(one.kind.name not in before[name] and name not in before[one.kind.name] for name in several)
-    )
-
-
 def of_stage(run: Run, stage: Stage) -> Node:
     """Whose folder this is."""
-    for one in nodes(run):
-        if one.stage.path == stage.path:
-            return one
-    raise ConfigError(f"the recipe does not ask for {stage.path}; add its section")
+    found = next((one for one in nodes(run) if one.stage.path == stage.path), None)
+    if found is None:
+        raise ConfigError(f"the recipe does not ask for {stage.path}; add its section")
+    return found
 
 
 def of_command(run: Run, command: str, index: int = 0) -> list[Node]:
