@@ -197,10 +197,10 @@ def trainings(config: RunConfig) -> dict[str, TrainConfig]:
 
 def of_stage(run: Run, stage: Stage) -> Node:
     """Whose folder this is."""
-    found = next((one for one in nodes(run) if one.stage.path == stage.path), None)
-    if found is None:
-        raise ConfigError(f"the recipe does not ask for {stage.path}; add its section")
-    return found
+    for one in nodes(run):
+        if one.stage.path == stage.path:
+            return one
+    raise ConfigError(f"the recipe does not ask for {stage.path}; add its section")
 
 
 def of_command(run: Run, command: str, index: int = 0) -> list[Node]:
