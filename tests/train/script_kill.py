@@ -42,6 +42,15 @@ def steps_done(run: Run) -> int:
     return metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
 
 
+def listens(process: int, number: int) -> bool:
+    """Whether a process has said what a signal means to it: before, it just ends (known on Linux only)."""
+    status = Path(f"/proc/{process}/status")
+    if not status.is_file():
+        return True
+    caught = next(line for line in status.read_text().splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
 def main(folder: str, how: str, kills: str) -> None:
     torch.set_num_threads(1)
     run = Run.open(Path(folder))
@@ -51,7 +60,7 @@ def main(folder: str, how: str, kills: str) -> None:
     with held("expert-00", last):  # however late the signal is, the training is not over
         for target in sorted(moments.randrange(last - 4) for _ in range(int(kills))):
             process = attempt(run)
-            while steps_done(run) < target:
+            while steps_done(run) < target or not (how == "kill" or listens(process, number)):
                 time.sleep(0.0005)
             time.sleep(moments.random() * 0.02)
             os.kill(process, number)
