@@ -287,7 +287,7 @@ def test_one_network_has_the_low_noise_of_all(prepared, monkeypatch):
         assert torch.equal(whole(x_t, low), shared(x_t, low, None))
         assert torch.equal(whole(x_t, high), own(x_t, high, None))
         assert not torch.equal(whole(x_t, low), own(x_t, low, None))
-        alone = open_model(run.expert(1).path).ensemble.experts[0]
+        alone = open_model(run.expert(1).path, precision="float32").ensemble.experts[0]
         assert torch.equal(alone(x_t, low), shared(x_t, low, None)), "an expert of a run is never without"
 
 
