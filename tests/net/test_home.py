@@ -60,6 +60,28 @@ def test_the_phrase_is_shown_once_and_restores_the_account(home, tmp_path):
         home.delegation(1e9, "twenty four words")
 
 
+def test_a_machine_acts_for_a_year_and_the_phrase_renews_it(home):
+    first, phrase = home.delegation(1e9)
+    assert home.delegation(1e9 + keys.YEAR - 1)[0] == first
+    with pytest.raises(ConfigError, match=r"may no longer act.*--recover"):
+        home.delegation(1e9 + keys.YEAR + 1)
+    renewed, shown = home.delegation(1e9 + keys.YEAR + 1, phrase)
+    assert (renewed.account, renewed.device, shown) == (first.account, first.device, "")
+    assert renewed.expires == first.expires + keys.YEAR + 1
+    assert home.delegation(1e9 + keys.YEAR + 2) == (renewed, "")
+
+
+def test_a_machine_that_takes_another_account_gets_another_key(home, tmp_path):
+    """Coordinators know for whom a device acts, and would refuse it for anybody else."""
+    own, _ = home.delegation(1e9)
+    other, phrase = Home(tmp_path / "other").delegation(1e9)
+    taken, _ = home.delegation(1e9, phrase)
+    assert taken.account == other.account and taken.device not in (own.device, other.device)
+    assert taken.device == keys.public_hex(home.key())
+    before = keys.read_or_make(home.keys / f"device-{own.device[:16]}.key")
+    assert keys.public_hex(before) == own.device, "the old one is not thrown away"
+
+
 def test_a_lease_is_laid_out_and_is_there_after_a_restart(home):
     state = file(home, "experts/00/state/step-00000004.safetensors", b"state")
     lines = file(home, "experts/00/metrics.jsonl", b'{"step": 4}\n')

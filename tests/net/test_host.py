@@ -1,6 +1,8 @@
 """From a recipe to a served run: published once, taken up again, at its end laid out as `atoll run` does."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from cryptography.exceptions import InvalidSignature
@@ -131,3 +133,26 @@ def test_a_source_of_ones_own_goes_with_it(tmp_path, tiny):
         assert [file.path for file in manifest.inputs] == ["source/mine.npz"]
         assert str(tmp_path) not in hosted.manifest.manifest, "nobody hears where it lies"
         assert publishing.published(run).config.data.source == "source/mine.npz"
+
+
+PUBLISHED = """
+import sys
+from pathlib import Path
+from atoll import config
+from atoll.net import host, pages
+from atoll.runs import Run
+
+with Run.begun(config.load(Path(sys.argv[1]), []), Path(sys.argv[1])) as run, host.opened(
+    run, host.Choices()
+) as hosted:
+    hosted.keep().tick()
+    hosted.app(*pages.ROUTERS)
+    print(len(hosted.coordinator.opened), "torch" in sys.modules)
+"""
+
+
+def test_a_coordinator_needs_no_torch(tiny):
+    """Also to look at what it publishes: samples are looked at before anybody has encoded them."""
+    command = [sys.executable, "-c", PUBLISHED, str(tiny)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.stdout.split() == ["1", "False"], answer.stderr

@@ -1,11 +1,14 @@
 """From an address to work: wrong addresses, a coordinator that is not the one it was, two in one folder."""
 
 import json
+import time
 
 import pytest
 
 from atoll.errors import ConfigError, CorruptError, RunError
-from atoll.net import joining
+from atoll.net import callers, joining, keys
+from atoll.net.client import Refused
+from atoll.net.home import Home
 from tests.net.joined import Quiet, lent, served, work_on
 
 
@@ -62,6 +65,46 @@ def test_what_will_be_downloaded_is_told_before(run_of_units, recorded, tmp_path
     weights = max(path.stat().st_size for path in recorded.run.path.glob("*/**/weights.safetensors"))
     assert manifest["download"] > 4 * weights * 0.9, "a state is four times its weights"
     assert any("MB for one training, kept while there is room" in line for line in tell.lines)
+
+
+def words_of(tell):
+    return next(line for line in tell.lines if len(line.split()) == 24)
+
+
+def test_a_recovery_phrase_takes_the_account_along(run_of_units, recorded, tmp_path):
+    """Also to a machine that has worked for an account of its own before."""
+    first, second, again = Quiet(), Quiet(), Quiet()
+    with served(run_of_units) as (_, url):
+        work_on(lent(url, tmp_path / "first", tell=first, start=recorded), once=True)
+        work_on(lent(url, tmp_path / "second", tell=second, start=recorded), once=True)
+        phrase = words_of(first)
+        for tell in (again, Quiet()):  # the second time it is renewed
+            joining = lent(url, tmp_path / "second", tell=tell, start=recorded, phrase=phrase)
+            assert work_on(joining, once=True)["accepted"] == 1
+    owner, other, taken = (
+        next(line for line in tell.lines if "you are" in line) for tell in (first, second, again)
+    )
+    assert owner == taken != other
+    assert phrase not in "".join(again.lines) and words_of(second) != phrase
+
+
+def test_words_are_shown_though_the_coordinator_refuses(run_of_units, recorded, tmp_path, monkeypatch):
+    """They are made once: who has not seen them has lost the account."""
+    tell = Quiet()
+    with served(run_of_units) as (_, url):
+        monkeypatch.setattr(callers, "VERSION", 10**6)
+        with pytest.raises(Refused, match="update atoll"):
+            work_on(lent(url, tmp_path, tell=tell, start=recorded), once=True)
+    assert words_of(tell)
+
+
+def test_that_a_year_ends_soon_is_told(run_of_units, recorded, tmp_path):
+    tell = Quiet()
+    with served(run_of_units) as (_, url):
+        soon = time.time() - keys.YEAR + 9.6 * 86400
+        Home(tmp_path).delegation(soon)
+        work_on(lent(url, tmp_path, tell=tell, start=recorded), once=True)
+    assert "this machine may act for its account for 10 more days; --recover renews it" in tell.lines
 
 
 def test_one_is_no_plural():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from atoll import threads
 from atoll.net import measuring
 from atoll.net.limits import Limits
 
@@ -30,6 +31,16 @@ def test_measured_once_a_week_and_for_other_limits(counted, tmp_path):
     (tmp_path / "measured.json").write_text("{")
     ask(Limits(cpus=1, gpus=0), 1e9 + measuring.WEEK)
     assert len(counted) in (3, 4), "a damaged file is measured anew"
+
+
+def test_how_threads_wait_is_no_reason_to_measure_again(counted, tmp_path, monkeypatch):
+    """Every command of ours settles that for itself, so that it was never the same twice."""
+    for name in threads.WAITING:
+        monkeypatch.delenv(name, raising=False)
+    measuring.capabilities(tmp_path, Limits(cpus=1), 1e9)
+    threads.settle()
+    measuring.capabilities(tmp_path, Limits(cpus=1), 1e9)
+    assert len(counted) == 1 and "OMP_WAIT_POLICY" in counted[0]
 
 
 def test_a_real_machine(tmp_path):

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from atoll import threads
 from atoll.launch import warm
 from atoll.net import sealed
 
@@ -40,6 +41,15 @@ def job(tmp_path, monkeypatch, request):
 
     yield run
     parents.close()
+
+
+def test_threads_of_a_job_sleep_while_they_wait(tmp_path, monkeypatch):
+    """Libraries read that as they are loaded; a worker has settled it for itself before."""
+    for name in threads.WAITING:
+        monkeypatch.delenv(name, raising=False)
+    for _ in range(2):
+        assert threads.WAITING.items() <= sealed.environment(tmp_path, threads.variables(2)).items()
+        threads.settle()
 
 
 def test_there_is_nobody_to_talk_to(job):

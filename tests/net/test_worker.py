@@ -1,10 +1,17 @@
 """Workers against a real coordinator: whatever fails, kills or lies on the way, the run has the same bits."""
 
+import shutil
 import threading
+from dataclasses import replace
 
 import pytest
+from sqlalchemy import select
 
-from atoll.runs import Run, graph
+from atoll.config import validate
+from atoll.evaluate import stage
+from atoll.net import filing
+from atoll.net.tables import SubmissionRow, TaskRow
+from atoll.runs import Run, evaluations, graph
 from tests.net.joined import CHOICES, Faulty, Quiet, inline, lent, same_table, served, work_on
 
 
@@ -52,11 +59,42 @@ def test_on_both_databases_two_workers_really_do_it(run_of_units, recorded, tmp_
     assert len(done) == len(set(done)) == len(recorded.units)
 
 
-def _same_but_for_metrics(hosted, table):
-    from atoll.net import filing
+def test_what_is_measured_counts_once_two_accounts_agree(recorded, tmp_path):
+    """Of a run that has all but its measurements; both are paid, and the run says what they say."""
+    judged = {"at_end": True, "num": 8, "features": ["pixels"], "reference": 64, "bootstrap": 2, "routing": 8}
+    tree = {**recorded.network.config.model_dump(mode="json"), "evaluate": judged}
+    run = Run(tmp_path / "runs" / "tiny", validate(tree, "a test"))
+    shutil.copytree(recorded.run.path, run.path)
+    shutil.rmtree(run.report.path)
+    with served(run, replace(CHOICES, quorum=2, audits=False)) as (hosted, url):
+        first, second = (lent(url, tmp_path / f"home{number}", start=inline) for number in range(2))
+        alone = work_on(first, once=True)
+        assert (alone["submitted"], alone["accepted"]) == (1, 0), "one account's word is not enough"
+        assert graph.node(hosted.run, "evaluation").stage.path.name == "measured"
+        assert "measured/done.json" not in table_of(hosted)
+        other = threading.Thread(target=work_on, args=(second,))
+        other.start()
+        work_on(first)
+        other.join()
+        hosted.lay_out()
+        with hosted.coordinator.database.reading() as session:
+            rows = session.scalars(select(SubmissionRow).order_by(SubmissionRow.number)).all()
+            roles = {task.id: task.role for task in session.scalars(select(TaskRow))}
+    measured = [row for row in rows if roles[row.task] == "evaluate"]
+    assert [row.state for row in measured] == ["accepted"] * 2 and len({row.account for row in measured}) == 2
+    assert all(row.price for row in measured) and sum(row.canonical for row in measured) == 1
+    laid = evaluations.measured(Run(run.path, run.config))
+    alone_here = stage.measure(Run(run.path, run.config))
+    assert laid.done and alone_here.record == laid.record, "there is nothing left to measure"
 
+
+def table_of(hosted):
     with hosted.coordinator.database.reading() as session:
-        there = filing.table_of(session)
+        return filing.table_of(session)
+
+
+def _same_but_for_metrics(hosted, table):
+    there = table_of(hosted)
     left = {path: file.sha256 for path, file in there.items() if path in table and "report" not in path}
     assert left == {path: file.sha256 for path, file in table.items() if "report" not in path}
 
@@ -116,10 +154,6 @@ class Hasty:
 
 def _credited_once(hosted, recorded):
     """Every unit was paid once, whoever handed it in however often."""
-    from sqlalchemy import select
-
-    from atoll.net.tables import SubmissionRow
-
     with hosted.coordinator.database.reading() as session:
         rows = session.scalars(select(SubmissionRow)).all()
         accepted = [row for row in rows if row.state == "accepted"]

@@ -5,16 +5,18 @@ import importlib
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from atoll import devices
 from atoll.errors import DataError, reason
 
+if TYPE_CHECKING:  # who only looks at a source, as a coordinator does, needs none
+    import torch
 
-def arithmetic(precision: str, device: torch.device) -> str:
+
+def arithmetic(precision: str, device: "torch.device") -> str:
     """What was asked for; `auto` never means float16, in which models that others trained overflow."""
+    from atoll import devices  # noqa: PLC0415
+
     chosen = devices.arithmetic(precision, device)
     return "float32" if precision == "auto" and chosen == "float16" else chosen
 

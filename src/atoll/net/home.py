@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from atoll.errors import AtollError
+from atoll.errors import AtollError, ConfigError
 from atoll.net import keys
 from atoll.net.client import Rate
 from atoll.net.protocol import Delegation, File, LeaseOffer, Receipt, Result, parse
@@ -27,6 +27,8 @@ OFFER, RESULT, UNIT, RESOLVED, LOG, RUN = (
     "run",
 )
 RATES = "rates.json"
+DEVICE, DELEGATION = "device.key", "delegation.json"
+"""This device's key, and for whom and until when it acts."""
 
 
 class Home:
@@ -45,19 +47,35 @@ class Home:
 
     def key(self) -> Ed25519PrivateKey:
         """This device's key."""
-        return keys.read_or_make(self.keys / "device.key")
+        return keys.read_or_make(self.keys / DEVICE)
 
     def delegation(self, now: float, phrase: str = "") -> tuple[Delegation, str]:
-        """Whose device this is, and, for a new account, the 24 words that are shown once and kept nowhere."""
-        path, device = self.keys / "delegation.json", keys.public_hex(self.key())
-        if path.is_file() and not phrase:
-            known = parse(Delegation, path.read_bytes())
-            if known.device == device:
-                return known, ""
+        """Whose device this is, and, for a new account, the 24 words that are shown once and kept nowhere.
+
+        A phrase lets it act for another year, or for the phrase's account from now on.
+        """
+        known = self._known()
+        if known is not None and not phrase:
+            if known.expires <= now:
+                raise ConfigError(
+                    "this machine may no longer act for its account: that ends after a year; "
+                    "`atoll join URL --recover` asks for the account's 24 words and renews it"
+                )
+            return known, ""
         new = phrase or keys.new_phrase()
-        made = keys.delegate(keys.account_key(new), device, now + keys.YEAR)
-        write_json(path, made.model_dump(mode="json"))
+        account = keys.account_key(new)
+        if known is not None and known.account != keys.public_hex(account):
+            # A device acts for one account: another gets a key of its own, and the old one is kept.
+            (self.keys / DEVICE).replace(self.keys / f"device-{known.device[:16]}.key")
+        made = keys.delegate(account, keys.public_hex(self.key()), now + keys.YEAR)
+        write_json(self.keys / DELEGATION, made.model_dump(mode="json"))
         return made, "" if phrase else new
+
+    def _known(self) -> Delegation | None:
+        """For whom this device acts, if it does."""
+        path = self.keys / DELEGATION
+        known = parse(Delegation, path.read_bytes()) if path.is_file() else None
+        return known if known is not None and known.device == keys.public_hex(self.key()) else None
 
     def place(self, sha256: str) -> Path:
         """Where a file of this hash is, or will be."""

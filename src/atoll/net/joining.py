@@ -26,6 +26,8 @@ from atoll.storage.clock import CLOCK, Clock
 
 MOVED, KNOWN = "moved.json", "known.json"
 """In a worker's folder, by the addresses of runs: where they have moved to, and their keys."""
+SOON = 30.0
+"""Days before a machine may no longer act for its account, from which on that is said."""
 
 
 @dataclass
@@ -49,6 +51,8 @@ class Joining:
     def worker(self) -> Worker:
         """Introduce this machine to the coordinator, ready to work."""
         home = Home(self.folder)
+        if self.phrase:  # before anybody asks for the key: another account has another
+            home.delegation(self.clock.date(), self.phrase)
         moved = _read(self.folder / MOVED).get(self.url, [])
         client = Client(
             [*moved, self.url],
@@ -76,10 +80,19 @@ class Joining:
             ) from None
         _same_coordinator(home.folder / KNOWN, self.url, signed.key)
         client.addresses += [one for one in manifest.addresses if one.rstrip("/") not in client.addresses]
-        delegation, phrase = home.delegation(client.now(), self.phrase)
+        delegation, phrase = home.delegation(client.now())
+        if phrase:  # at once: whatever happens next, nobody can show them again
+            self.tell.news(
+                "a new account was made; these 24 words are all that can restore it, and are not kept here:"
+            )
+            self.tell.news(phrase)
         joined = client.join(delegation, self.nickname)
         client.offset = joined.now - self.clock.date()
-        self._introduce(manifest, joined.account, phrase)
+        self._introduce(manifest, joined.account)
+        if (left := (delegation.expires - joined.now) / 86400) < SOON:
+            self.tell.news(
+                f"this machine may act for its account for {left:.0f} more days; --recover renews it"
+            )
         if not measuring.is_known(home.folder, self.limits, self.clock.date()):
             self.tell.now(f"measuring: what this machine can do, for {self.seconds:.0f} seconds")
         capabilities = measuring.capabilities(home.folder, self.limits, self.clock.date(), self.seconds)
@@ -90,15 +103,9 @@ class Joining:
         memory = Memory(home.folder / "logs" / f"{manifest.digest[:16]}.checkpoint", manifest.log)
         return Worker(machine, _settings(manifest), capabilities, memory=memory if manifest.log else None)
 
-    def _introduce(self, manifest: Manifest, account: str, phrase: str) -> None:
-        tell = self.tell
-        tell.news(f"run {manifest.name}, {len(manifest.graph)} stages; you are {account[:12]}")
-        if phrase:
-            tell.news(
-                "a new account was made; these 24 words are all that can restore it, and are not kept here:"
-            )
-            tell.news(phrase)
-        tell.news(
+    def _introduce(self, manifest: Manifest, account: str) -> None:
+        self.tell.news(f"run {manifest.name}, {len(manifest.graph)} stages; you are {account[:12]}")
+        self.tell.news(
             f"downloads: {_downloads(manifest)}, {_room(self.limits)}; "
             f"licence of the data: {manifest.licence or 'not told by the host'}"
         )

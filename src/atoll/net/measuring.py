@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from atoll import threads
 from atoll.net.limits import Limits
 from atoll.net.protocol import Capabilities, Numerics
 from atoll.runs import write_json
@@ -23,9 +24,10 @@ FILE = "measured.json"
 
 def capabilities(folder: Path, limits: Limits, now: float, seconds: float = SECONDS) -> Capabilities:
     """What this machine can do with what its owner allows; measured anew after a week or other limits."""
-    path, settings = folder / FILE, limits.variables()
+    path = folder / FILE
     if not is_known(folder, limits, now):
-        write_json(path, {**_measure(settings, seconds), "settings": settings, "date": now})
+        facts = _measure(limits.variables(), seconds)
+        write_json(path, {**facts, "settings": _lent(limits.variables()), "date": now})
     facts = _read(path)
     return Capabilities(
         memory=int(facts["memory"]),
@@ -42,7 +44,12 @@ def is_known(folder: Path, limits: Limits, now: float) -> bool:
     """Whether it was measured lately, with the same limits."""
     facts = _read(folder / FILE)
     recent = 0 <= now - float(facts.get("date", 0.0)) < WEEK
-    return recent and facts.get("settings") == limits.variables()
+    return recent and _lent(facts.get("settings", {})) == _lent(limits.variables())
+
+
+def _lent(variables: dict[str, str]) -> dict[str, str]:
+    """Cores and GPUs; how threads wait depends on who started us, and is no matter."""
+    return {name: value for name, value in variables.items() if name not in threads.WAITING}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -24,7 +24,10 @@ from atoll.launch import ties, warm
 MODULE = "atoll.net.sealed"
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 """Of unshare(2)."""
-PASSED = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "TMPDIR")
+PASSED = (
+    *("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "TMPDIR"),
+    *threads.WAITING,  # which we have set ourselves, or our user has
+)
 """What a job may know of its surroundings; everything else may hold a secret."""
 REFUSED = frozenset(
     {

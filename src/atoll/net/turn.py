@@ -28,6 +28,8 @@ from atoll.storage.clock import CLOCK, Clock
 
 POLL = 0.1
 """Seconds between two looks at a job."""
+LOOK = 1.0
+"""Seconds between two looks at its files, to say how far it is: the job has better use for the core."""
 JITTER = 0.2
 """By which heartbeats come sooner or later, so that thousands of workers do not come together."""
 PARTS = ("atoll.train.segment", "atoll.train.hardware", "atoll.devices")
@@ -130,6 +132,8 @@ class Turn:
     _next: float = 0.0
     """When a state may be sent again."""
     _paused: bool = False
+    _look: float = 0.0
+    """When the job's files are looked at again."""
 
     @property
     def every(self) -> float:
@@ -200,9 +204,11 @@ class Turn:
                 asked = True
                 job.send_signal(signal.SIGCONT)
                 job.send_signal(signal.SIGTERM)
-            self._say()
-            if not asked:
-                self._send_later()
+            if self.machine.clock.now() >= self._look:
+                self._look = self.machine.clock.now() + min(LOOK, self.every)
+                self._say()
+                if not asked:
+                    self._send_later()
         return code
 
     def _pause(self, job: Job) -> None:
@@ -265,17 +271,18 @@ class Turn:
     def _send_later(self) -> None:
         """Upload the newest state beside the training, once in a heartbeat's time at most.
 
-        Where states are sent in no time, sending each of them would cost more than it could save.
+        Where states are sent in no time, sending each of them would cost more than it could save: also the
+        first one, of a unit that is done before the second.
         """
+        now = self.machine.clock.now()
+        self._next = self._next or now + self.every
         due = self.hands_on and self.held.offer.unit.role == "train"
-        if due and (self._upload is None or self._upload.done()):
-            if self.machine.clock.now() < self._next:
-                return
+        if due and now >= self._next and (self._upload is None or self._upload.done()):
             pointer = self._stage() / STATE / "latest.json"
             if pointer.is_file() and int(read_json(pointer)["step"]) > max(
                 self._sent, self.held.offer.unit.first
             ):
-                self._next = self.machine.clock.now() + self.every
+                self._next = now + self.every
                 self._upload = self._pool.submit(self._try_to_send)
 
     def _try_to_send(self) -> None:
