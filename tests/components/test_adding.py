@@ -222,9 +222,16 @@ def test_what_is_added_to_a_run_in_a_store_others_have(finished, component, tmp_
     there = opening.open_model(address)
     assert len(there.ensemble.experts) == 4
     assert bool(there.sample(2, strategy="full").isfinite().all())
+    assert machine("two", "refresh", str(address), "--samples", "4")["knows"] == [0, 1, 2, 3]
+    routers = [path.parent for path in address.rglob("router-*/done.json")]
+    assert len(routers) == 1
+    monkeypatch.setenv("ATOLL_CACHE", str(tmp_path / "one"))
+    assert opening.open_run(address).members.router is not None
+    assert bool(opening.open_model(address).sample(2, strategy="full").isfinite().all())
     assert machine("two", "drop", str(address), "3")["serving"] == [0, 1, 2]
     monkeypatch.setenv("ATOLL_CACHE", str(tmp_path / "one"))
     assert opening.open_run(address).members.present == ()
+    assert not list(address.rglob("router-*/done.json")), "it had learnt from what the part drew"
 
 
 def test_a_run_on_the_hub_is_not_changed_in_the_cache():

@@ -23,7 +23,7 @@ def test_a_router_that_grew_is_the_one_that_knew_all_along():
     known = torch.arange(8)
     two = type(two)(data.means[known], data.width, data.cluster[known], 2)
     between = Prototypes([rows_of(data, k) for k in range(3)], [0, 0, 1], data.priors.tolist())
-    router = Grown(between, MixtureRouter(two), 2, [2])
+    router = Grown(between, MixtureRouter(two), [0, 1], [2])
     g = torch.Generator().manual_seed(0)
     for t in (0.1, 0.5, 0.9):
         x_t, times = torch.randn(16, 5, generator=g), torch.full((16,), t)
@@ -36,13 +36,13 @@ def test_without_a_learnt_router_prototypes_know_all():
     between = Prototypes([rows_of(data, k) for k in range(3)], [0, 1, 2], data.priors.tolist())
     x_t, t = torch.randn(16, 5, generator=torch.Generator().manual_seed(0)), torch.full((16,), 0.4)
     exact = data.posterior(x_t.double(), 1 - t.double(), t.double())
-    assert torch.allclose(Grown(between, None, 2, [2])(x_t, t).softmax(1).double(), exact, atol=1e-5)
+    assert torch.allclose(Grown(between, None, [0, 1], [2])(x_t, t).softmax(1).double(), exact, atol=1e-5)
 
 
 def test_numbers_of_parts_that_are_gone_have_no_weight():
     data = mixture_of(2, 2, 3)
     between = Prototypes([rows_of(data, k) for k in range(2)], [0, 1], [0.5, 0.5])
-    p = Grown(between, None, 1, [3])(torch.randn(4, 3), torch.full((4,), 0.5)).softmax(1)
+    p = Grown(between, None, [0], [3])(torch.randn(4, 3), torch.full((4,), 0.5)).softmax(1)
     assert p.shape == (4, 4)
     assert torch.equal(p[:, 1:3], torch.zeros(4, 2))
     assert torch.allclose(p.sum(1), torch.ones(4))
@@ -56,7 +56,7 @@ def test_a_class_is_told_by_how_often_prototypes_have_it():
     ]
     between = Prototypes(parts, [0, 1], [40, 20])
     x, t = torch.randn(3, 2), torch.ones(3)
-    p = Grown(between, None, 2, [])(x, t, torch.tensor([0, 1, 2])).softmax(1)
+    p = Grown(between, None, [0, 1], [])(x, t, torch.tensor([0, 1, 2])).softmax(1)
     assert torch.allclose(p[0], torch.tensor([1.0, 0.0]), atol=1e-3)
     assert torch.allclose(p[1], torch.tensor([1 / 3, 2 / 3]), atol=1e-3)
     assert torch.allclose(p[2], torch.tensor([2 / 3, 1 / 3]), atol=1e-3)  # no class is told

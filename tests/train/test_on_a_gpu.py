@@ -100,7 +100,7 @@ def test_steps_of_an_expert_never_wait(kind, how):
 def test_steps_of_a_router_never_wait(kind):
     with pretended_gpu() as gpu:
         plan = blueprint("router", kind, text="pooled")
-        take_steps(gpu, task(plan.build(), jobs._router_loss(plan)))
+        take_steps(gpu, task(plan.build(), jobs.router_loss(plan)))
     assert not gpu.waits, gpu.told()
 
 

@@ -92,6 +92,26 @@ def drop(
 
 
 @app.command()
+def refresh(
+    run_folder: RunFolder,
+    samples: Annotated[
+        int, typer.Option(help="Samples that each added part draws, if it was trained on as many.")
+    ] = 1000,
+    as_json: AsJson = False,
+) -> None:
+    """The learnt router takes in parts that were added, from samples that they draw; no data is needed."""
+    from atoll.components import refreshing
+    from atoll.sampling.opening import changing
+
+    with changing(run_folder) as run, bar(as_json) as progress:
+        refreshed = refreshing.refresh(run, samples, progress)
+    numbers = ", ".join(map(str, refreshed.knows))
+    tell(
+        as_json, refreshed.model_dump(mode="json"), f"The router of {run_folder} tells parts {numbers} apart"
+    )
+
+
+@app.command()
 def grow(
     run_folder: RunFolder,
     data: Annotated[

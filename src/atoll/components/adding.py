@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from atoll.components import calibrating, checking
+from atoll.components import calibrating, checking, refreshing
 from atoll.errors import ConfigError, CorruptError
 from atoll.runs import DONE, Run
 from atoll.runs.components import FOLDER, SIGNATURE, Member, Members, write_members
@@ -54,7 +54,10 @@ def drop(run: Run, number: int) -> Members:
         if len(serving) == 1:
             raise ConfigError(f"part {number} is the only one; a run without parts draws nothing")
         left = members.model_copy(update={"dropped": (*members.dropped, number)})
+        if number >= own and number in members.known(own):  # it has learnt from what the part drew
+            left = refreshing.undone(run, left)
         write_members(run.path, left)
+        refreshing.tidy(run)
         if number >= own:
             run.component(number).clear()
     run.event("part dropped", number=number)

@@ -129,21 +129,19 @@ def samples_in(stage: Stage[ComponentContents]) -> Labelled | None:
 
 @torch.inference_mode()
 def inverse_temperatures(run: Run, members: Members, learnt: bool | None = None) -> tuple[float, ...]:
-    """β for each part of the time, of the routing between a run's own parts and those that were added.
+    """β for each part of the time, of the routing between the parts that a router knows and all others.
 
-    `learnt` says whether a router tells the own ones apart; by default, if there is one.
+    `learnt` says whether a router tells those apart; by default, if there is one.
     """
     if learnt is None:
-        learnt = run.router.done and run.config.partition.clusters > 1
-    module = grown.between(run, members, learnt)
-    own = [_second_half(run, number) for number in range(run.config.partition.clusters)]
-    added = [samples_in(run.component(member.number)) for member in members.present]
-    judged = [*own, *added]
-    group = [0 if learnt else k for k in range(len(own))]
-    group += [max(group) + 1 + place for place in range(len(added))]
+        learnt = members.router is not None or (run.router.done and run.config.partition.clusters > 1)
+    module, own = grown.between(run, members, learnt), run.config.partition.clusters
     priors = grown.shares(run, members).priors
-    shares = [priors[k] for k in (*range(len(own)), *(member.number for member in members.present))]
-    known = [(some, k, share) for some, k, share in zip(judged, group, shares, strict=True) if some]
+    known = []
+    for number, group in grown.owners(run, members, learnt).items():
+        some = _second_half(run, number) if number < own else samples_in(run.component(number))
+        if some is not None:
+            known.append((some, group, priors[number]))
     return tuple(_of_bin(module, known, number, run.config.seed) for number in range(BINS))
 
 

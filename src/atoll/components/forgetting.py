@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from atoll.components import calibrating
+from atoll.components import calibrating, refreshing
 from atoll.credit import signature
 from atoll.data import forgetting
 from atoll.errors import ConfigError, RunError
@@ -152,8 +152,8 @@ def _renew_rows(run: Run) -> None:
             path.unlink()
     if members.present:
         calibrating.own_rows(run)
-        betas = calibrating.inverse_temperatures(run, members)
-        write_members(run.path, members.model_copy(update={"betas": betas}))
+        write_members(run.path, refreshing.undone(run, members))  # it may have seen them
+    refreshing.tidy(run)
 
 
 def _certificate(run: Run, plan: Mapping[str, Any], removed: list[str]) -> dict[str, Any]:

@@ -150,9 +150,21 @@ def router_loss(
 ) -> Float[Tensor, " batch"]:
     """Cross-entropy of the cluster given x_t, per sample; least at the posterior p(k | x_t) (DDM alg. 1).
 
-    The minimum is the posterior only if samples are drawn with the natural frequencies of the clusters.
+    The minimum is the posterior only if samples are drawn with the natural frequencies of the clusters; if
+    not, of logits with `oversampling` added.
     """
     return F.cross_entropy(logits, cluster, reduction="none")
+
+
+def oversampling(
+    read: Float[Tensor, " experts"], shares: Float[Tensor, " experts"]
+) -> Float[Tensor, " experts"]:
+    """Log of how much more of each cluster is read than its share of all samples, up to a constant.
+
+    With it added while a router learns, its logits are those of the true shares: p(k | x) is proportional to
+    π_k / r_k times what it would be of samples that are read with frequencies r (Menon et al. 2021, eq. 10).
+    """
+    return (read / read.sum()).log() - (shares / shares.sum()).log()
 
 
 def guide(conditional: Samples, unconditional: Samples, scale: float | Times) -> Samples:

@@ -154,6 +154,8 @@ def _copy_members(run: Run, copy: Run) -> None:
             _copy_network(run.start, copy.start.path)
         for k in range(run.config.partition.clusters):
             shutil.copyfile(grown.known_rows(run, k), grown.known_rows(copy, k))
+    if run.members.router is not None:
+        _copy_network(run.asked_router, copy.refreshed(run.members.router.folder).path)
     write_members(copy.path, run.members)
 
 

@@ -61,6 +61,16 @@ class Member(Frozen):
     digest: Sha256
 
 
+class Refreshed(Frozen):
+    """A router that has learnt parts that were added, from samples that they drew."""
+
+    knows: tuple[Count, ...] = Field(min_length=1)
+    """Numbers of the parts that it tells apart, in the order of its answers."""
+    folder: str = Field(pattern=r"^router-[0-9a-f]{12}$")
+    """Where it is, beside the parts."""
+    digest: Sha256
+
+
 class Members(Frozen):
     """Which parts a run has, besides and without those that its recipe trains."""
 
@@ -70,6 +80,13 @@ class Members(Frozen):
     """Numbers of parts that serve no longer, added or own."""
     betas: tuple[Annotated[float, Field(gt=0, le=100)], ...] = Field((1.0,), min_length=1, max_length=1000)
     """Inverse temperatures of the routing between own and added parts, for equal parts of the time."""
+
+    router: Refreshed | None = None
+    """Who tells parts apart in place of the router that the recipe trains, where somebody has learnt more."""
+
+    def known(self, own: int) -> tuple[int, ...]:
+        """The parts that a learnt router tells apart; prototypes decide between them and the others."""
+        return tuple(range(own)) if self.router is None else self.router.knows
 
     def count(self, own: int) -> int:
         """How many numbers have been given, with those of parts that are gone."""

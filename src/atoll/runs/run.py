@@ -180,7 +180,7 @@ class Run:
     @property
     def networks(self) -> list[Stage[NetworkContents]]:
         """All networks that may be sampled, finished or not."""
-        return [*self.parts, self.router, self.student, self.few_step]
+        return [*self.parts, self.asked_router, self.student, self.few_step]
 
     def component(self, number: int) -> Stage[ComponentContents]:
         """A part that was added."""
@@ -190,6 +190,16 @@ class Run:
     def members(self) -> Members:
         """Which parts were added, and which serve no longer."""
         return read_members(self.path)
+
+    @property
+    def asked_router(self) -> Stage[RouterContents]:
+        """The router that the recipe trains, or the one that has learnt added parts too."""
+        refreshed = self.members.router
+        return self.router if refreshed is None else self.refreshed(refreshed.folder)
+
+    def refreshed(self, folder: str) -> Stage[RouterContents]:
+        """A router that has learnt parts that were added."""
+        return Stage(self.path / FOLDER / folder, RouterContents)
 
     @property
     def parts(self) -> list[Stage[NetworkContents]]:

@@ -9,6 +9,7 @@ from atoll.errors import RunError
 from atoll.models import adapter, checkpoint
 from atoll.models.checkpoint import Blueprint
 from atoll.runs import RESOLVED, Run, Stage
+from atoll.runs.components import FOLDER
 from atoll.runs.shared import SharedNetworkContents
 
 
@@ -27,7 +28,7 @@ def shared_near(stage: Stage) -> Stage[SharedNetworkContents] | None:
     """The network that has the low noise of an expert whose folder lies in a run's, if there is one."""
     folder = stage.path.resolve().parent.parent
     shared = Stage(folder / "shared", SharedNetworkContents)
-    return shared if stage.path.parent.name == "experts" and shared.done else None
+    return shared if stage.path.parent.name in ("experts", FOLDER) and shared.done else None
 
 
 def _inside(folder: Path) -> list[Stage]:

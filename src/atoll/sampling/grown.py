@@ -1,7 +1,8 @@
 """The router of a run that parts were added to: it knows new parts by the prototypes of their data.
 
-A learnt router keeps its word among the parts that it knows. Between them and each new part prototypes
-decide, in closed form, at a temperature by time that was calibrated when the part was added.
+A learnt router keeps its word among the parts that it knows: the run's own, or, where it was refreshed, those
+that had been added by then as well. Between them and each new part prototypes decide, in closed form, at a
+temperature by time that was calibrated when the part was added.
 """
 
 import math
@@ -129,25 +130,34 @@ class Grown(nn.Module):
     """log p(k | x_t, t, condition) over all numbers that a run has given; those of gone parts have none."""
 
     def __init__(
-        self, between: Prototypes, learnt: nn.Module | None, known: int, places: Sequence[int]
+        self,
+        between: Prototypes,
+        learnt: nn.Module | None,
+        known: Sequence[int],
+        places: Sequence[int],
+        count: int | None = None,
     ) -> None:
-        """`learnt` knows the first `known` parts, which are one group; `places` are numbers of the others.
+        """`learnt` tells the `known` parts apart, which are one group; `places` are numbers of the others.
 
-        Without it every known part is a group of its own.
+        Without it every known part is a group of its own. `count` numbers have been given in all.
         """
         super().__init__()
-        self.between, self.learnt, self.known, self.places = between, learnt, known, list(places)
+        self.between, self.learnt = between, learnt
+        self.numbers, self.alone = [*known, *places], not places
+        self.count = max(self.numbers) + 1 if count is None else count
 
     def forward(self, x_t: Tensor, t: Tensor, condition: Condition = None) -> Tensor:
         """(batch, parts)."""
-        groups = self.between(x_t, t, condition)
-        if self.learnt is None:
-            answers = groups.log_softmax(1)
+        if self.learnt is not None and self.alone:  # it knows everybody, and is asked alone
+            answers = self.learnt(x_t, t, condition).double().log_softmax(1)
+        elif self.learnt is not None:
+            answers = prototypes.grown(
+                self.learnt(x_t, t, condition).double(), self.between(x_t, t, condition)
+            )
         else:
-            answers = prototypes.grown(self.learnt(x_t, t, condition).double(), groups)
-        count = max([self.known, *(place + 1 for place in self.places)])
-        logits = answers.new_full((len(answers), count), -torch.inf)
-        logits[:, [*range(self.known), *self.places]] = answers
+            answers = self.between(x_t, t, condition).log_softmax(1)
+        logits = answers.new_full((len(answers), self.count), -torch.inf)
+        logits[:, self.numbers] = answers
         return logits.float()
 
 
@@ -195,17 +205,27 @@ def part_rows(run: Run, number: int) -> Rows:
 
 
 def between(run: Run, members: Members, learnt: bool) -> Prototypes:
-    """What decides between a run's own parts, together or each for itself, and those that were added."""
-    own, present = run.config.partition.clusters, [member.number for member in members.present]
-    numbers, priors = [*range(own), *present], shares(run, members).priors
-    owner = [0 if learnt else k for k in range(own)]
-    owner += [max(owner) + 1 + place for place in range(len(present))]
-    return Prototypes([part_rows(run, k) for k in numbers], owner, [priors[k] for k in numbers])
+    """What decides between the parts that a router knows, together or each for itself, and all others."""
+    groups, priors = owners(run, members, learnt), shares(run, members).priors
+    rows = [part_rows(run, number) for number in groups]
+    return Prototypes(rows, list(groups.values()), [priors[number] for number in groups])
+
+
+def owners(run: Run, members: Members, learnt: bool) -> dict[int, int]:
+    """The group of each part that is there or is the run's own: all that a learnt router knows are one."""
+    own, known = run.config.partition.clusters, members.known(run.config.partition.clusters)
+    numbers = [*range(own), *(member.number for member in members.present)]
+    if not learnt:
+        return {number: place for place, number in enumerate(numbers)}
+    others = [number for number in numbers if number not in known]
+    groups = {number: 0 for number in numbers if number in known}
+    return groups | {number: 1 + place for place, number in enumerate(others)}
 
 
 def router(run: Run, learnt: nn.Module | None) -> nn.Module:
     """The router of all parts that there are, with the one that knows the run's own, where there is one."""
-    members = run.members
-    present = [member.number for member in members.present]
+    members, own = run.members, run.config.partition.clusters
+    known = members.known(own) if learnt is not None else tuple(range(own))
+    places = [member.number for member in members.present if member.number not in known]
     module = between(run, members, learnt is not None).calibrated(members.betas)
-    return Grown(module, learnt, run.config.partition.clusters, present).eval().requires_grad_(False)
+    return Grown(module, learnt, known, places, members.count(own)).eval().requires_grad_(False)

@@ -81,7 +81,7 @@ def open_run_model(
     parts = building.Parts(
         stages,
         shares.priors,
-        run.router,
+        _router(run),
         shares.counts,
         serving[0],
         bases.of_run(run),
@@ -95,6 +95,14 @@ def open_run_model(
         config if len(serving) == len(stages) else config.model_copy(update={"experts": tuple(serving)}),
         vocabulary(run, str(where)),
     )
+
+
+def _router(run: Run) -> Stage[RouterContents]:
+    """Who is asked about samples; one that has learnt added parts must be the very one."""
+    refreshed, stage = run.members.router, run.asked_router
+    if refreshed is not None and not (stage.done and stage.digest == refreshed.digest):
+        raise RunError(f"{stage.path} is gone or has changed; `atoll refresh` makes it again")
+    return stage
 
 
 def _weak(run: Run) -> Stage:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from atoll.errors import CorruptError, StorageError
-from atoll.runs import DONE, file_digest, replacing
+from atoll.runs import DONE, Stage, file_digest, replacing
 from atoll.runs.components import FOLDER, MEMBERS, SIGNATURE, Member, Members, write_members
 from atoll.runs.parsing import validated, versioned
 from atoll.runs.records import parse_record
@@ -16,6 +16,7 @@ from atoll.storage.mirror import Mirror
 from atoll.storage.progress import keyed
 
 VERSIONS = f"{FOLDER}/members-"
+ROUTERS = f"{FOLDER}/router-"
 KNOWN = f"{FOLDER}/known-"
 """Prototypes of a run's own clusters, by which a router tells them from what was added."""
 
@@ -32,25 +33,27 @@ def download(mirror: Mirror) -> int:
     members = validated(Members, tree, where, "restore it from a backup")
     for member in members.added:
         if member in members.present:
-            _download_part(mirror, member)
+            _download_part(mirror, mirror.run.component(member.number), _folder(member), member.digest)
         else:
             mirror.run.component(member.number).clear()
+    if members.router is not None:
+        folder = members.router.folder
+        _download_part(mirror, mirror.run.refreshed(folder), f"{FOLDER}/{folder}", members.router.digest)
     for name in (name for name in names if name.startswith(KNOWN)):
         _download_known(mirror, name)
     write_members(mirror.run.path, members)
     return version
 
 
-def _download_part(mirror: Mirror, member: Member) -> None:
-    """One component, each file checked; what is here already is not asked for."""
-    stage, folder = mirror.run.component(member.number), _folder(member)
-    if stage.done and stage.digest == member.digest:
+def _download_part(mirror: Mirror, stage: Stage, folder: str, digest: str) -> None:
+    """One component or router, each file checked; what is here already is not asked for."""
+    if stage.done and stage.digest == digest:
         return
     stage.clear()
     where = f"{mirror.store.address}/{folder}/{DONE}"
     record = parse_record(mirror.store.read_json(f"{folder}/{DONE}"), where)
-    if record.digest != member.digest:
-        raise CorruptError(f"{where} is another component than was added; do not trust it")
+    if record.digest != digest:
+        raise CorruptError(f"{where} is another component or router than was added; do not trust it")
     for file, sha256 in record.files.items():
         mirror.store.download(f"{folder}/{file}", stage.path / file, sha256)
     signature = mirror.store.read(f"{folder}/{SIGNATURE}")
@@ -75,6 +78,9 @@ def upload(mirror: Mirror, version: int) -> None:
         if f"{_folder(member)}/{DONE}" not in names:
             stage = run.component(member.number)
             _upload_files(mirror, stage.path, _folder(member), stage.record.files)
+    if members.router is not None and f"{FOLDER}/{members.router.folder}/{DONE}" not in names:
+        router = run.asked_router
+        _upload_files(mirror, router.path, f"{FOLDER}/{members.router.folder}", router.record.files)
     for path in sorted((run.path / FOLDER).glob("known-*")):
         store.upload(path, f"{FOLDER}/{keyed(path.name, file_digest(path))}")
     if not store.create(_version(version + 1), members.model_dump_json().encode()):
@@ -83,7 +89,9 @@ def upload(mirror: Mirror, version: int) -> None:
         )
     kept = {_folder(member) for member in members.present}
     gone = {_folder(member) for member in members.added} - kept
-    store.delete(name for name in names if name.rpartition("/")[0] in gone)
+    asked = None if members.router is None else f"{FOLDER}/{members.router.folder}"
+    idle = {name.rpartition("/")[0] for name in names if name.startswith(ROUTERS)} - {asked}
+    store.delete(name for name in names if name.rpartition("/")[0] in gone | idle)
 
 
 def _upload_files(mirror: Mirror, folder: Path, name: str, files: Iterable[str]) -> None:

@@ -1,6 +1,7 @@
-"""Samples that an expert draws in place of its cluster's, for sites that may not share data."""
+"""Samples that an expert draws in place of its cluster's, for those who may not share data."""
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from atoll.flow import draws, mixture
 from atoll.models.conditions import TextCondition
 from atoll.runs import Run, Stage, inputs, replacing
 from atoll.runs.records import DrawnContents, PartitionContents, SharedContents, TextFormat
-from atoll.sampling import building
+from atoll.sampling import building, grown
 from atoll.sampling.sampler import Sampler
 
 PART = 2048
@@ -27,8 +28,22 @@ PART = 2048
 
 def draw(run: Run, index: int) -> Stage[DrawnContents]:
     """As many samples of one expert as its cluster's share, at rest like a cluster's."""
-    stage, expert, about = run.drawn(index), run.expert(index), run.partition.contents
-    made_from = inputs.drawn_from(run, index)
+    made_from, contents = inputs.drawn_from(run, index), run.partition.contents
+    shares = grown.Shares(
+        list(contents.priors), None if contents.labels is None else [*map(list, contents.labels)]
+    )
+    return draw_from(run, index, run.expert(index), run.drawn(index), made_from, shares)
+
+
+def draw_from(
+    run: Run,
+    index: int,
+    expert: Stage,
+    stage: Stage[DrawnContents],
+    made_from: dict[str, Any],
+    shares: grown.Shares,
+) -> Stage[DrawnContents]:
+    """`made_from["rows"]` samples of the part of this number, which has its share of all samples."""
     if not stage.begin(made_from):
         return stage
     rows = made_from["rows"]
@@ -38,31 +53,40 @@ def draw(run: Run, index: int) -> Stage[DrawnContents]:
         size = min(PART, rows - first)
         path = stage.path / f"part-{number:05d}.parquet"
         if not path.is_file():
-            _write_part(run, sampler, index, range(first, first + size), path)
+            counts = None if shares.counts is None else shares.counts[index]
+            _write_part(run, sampler, index, counts, range(first, first + size), path)
         files.append((path.name, size))
-    stage.finish(made_from, [name for name, _ in files], _contents(about, index, files))
+    contents = _contents(run.partition.contents, index, shares.priors, files)
+    stage.finish(made_from, [name for name, _ in files], contents)
     return stage
 
 
-def _contents(about: PartitionContents, index: int, files: list[tuple[str, int]]) -> DrawnContents:
-    """What is said of samples that stand for those of cluster `index`."""
+def _contents(
+    about: PartitionContents, index: int, priors: Sequence[float], files: list[tuple[str, int]]
+) -> DrawnContents:
+    """What is said of samples that stand for those of part `index`."""
     rows = sum(size for _, size in files)
-    shared = {key: getattr(about, key) for key in SharedContents.model_fields if key != "rows"}
+    own = ("rows", "clusters", "priors")
+    shared = {key: getattr(about, key) for key in SharedContents.model_fields if key not in own}
     return DrawnContents(
         **shared,
+        clusters=len(priors),
+        priors=tuple(priors),
         cluster=index,
         rows=rows,
-        prior=about.priors[index],
+        prior=priors[index],
         bytes=rows * int(np.prod(about.shape)) * np.dtype(about.dtype).itemsize,
         parts=tuple(files),
     )
 
 
-def _write_part(run: Run, sampler: Sampler, index: int, numbers: range, path: Path) -> None:
+def _write_part(
+    run: Run, sampler: Sampler, index: int, counts: Sequence[int] | None, numbers: range, path: Path
+) -> None:
     """Draw some samples, each a function of (seed, expert, number), and lay them to rest."""
     about, settings, ensemble = run.partition.contents, run.config.sample, sampler.ensemble
     seed = draws.generator(run.config.seed, f"drawn/{index}", numbers[0]).initial_seed() % 2**62
-    label = _labels(run, index, numbers) if ensemble.classes else None
+    label = _labels(run, index, counts, numbers) if ensemble.classes else None
     prompts = (
         [settings.prompts[n % len(settings.prompts)] for n in numbers]
         if ensemble.text and settings.prompts
@@ -86,14 +110,13 @@ def _write_part(run: Run, sampler: Sampler, index: int, numbers: range, path: Pa
     _write(path, _stored(x_0, about), label, prompts, states, about)
 
 
-def _labels(run: Run, index: int, numbers: range) -> list[int]:
+def _labels(run: Run, index: int, counts: Sequence[int] | None, numbers: range) -> list[int]:
     """Classes as often as the cluster has them."""
-    counts = run.partition.contents.labels
     if counts is None:
         raise ConfigError(
             "the partition does not say which classes a cluster has; use student.data 'clusters'"
         )
-    share = torch.tensor(counts[index], dtype=torch.float64)
+    share = torch.tensor(counts, dtype=torch.float64)
     uniform = draws.sample_uniform(run.config.seed, numbers, f"drawn/{index}/class")
     return mixture.draw((share / share.sum()).expand(len(numbers), -1), uniform).tolist()
 

@@ -1,7 +1,7 @@
 """What is trained and on what: expert k on cluster k, the router on all clusters with their labels."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -136,7 +136,7 @@ def _task(
         model, blueprint = _first(run, config, blueprint, name, begins)
         loss = _expert_loss(blueprint, config)
     else:
-        model, loss = initial(blueprint, run.config.seed, name), _router_loss(blueprint)
+        model, loss = initial(blueprint, run.config.seed, name), router_loss(blueprint)
     task = loop.Task(
         name=name,
         model=model,
@@ -258,11 +258,26 @@ def _expert_loss(blueprint: checkpoint.Blueprint, config: ExpertConfig) -> loop.
     return loss
 
 
-def _router_loss(blueprint: checkpoint.Blueprint) -> loop.Loss:
+def router_loss(
+    blueprint: checkpoint.Blueprint, numbers: Sequence[int] = (), oversampled: Tensor | None = None
+) -> loop.Loss:
+    """From which cluster a noisy sample comes.
+
+    `numbers` are those of the clusters in the order of the answers, if they are not 0, 1, 2, …; `oversampled`
+    the log of how much more of each is read than its share of all samples.
+    """
+    places = {number: place for place, number in enumerate(numbers)}
+
     def loss(model: nn.Module, batch: Batch, drawn: draws.TrainingDraws) -> Tensor:
         x_t = path.point(batch.x_0, drawn.noise, drawn.t)
-        logits = model(x_t, drawn.t, told_of(blueprint, batch, drawn))
-        return objectives.router_loss(logits.float(), batch.cluster)
+        logits = model(x_t, drawn.t, told_of(blueprint, batch, drawn)).float()
+        owner = batch.cluster
+        if places:
+            own = [places[number] for number in batch.cluster_on_cpu.tolist()]
+            owner = torch.tensor(own).to(owner.device, non_blocking=True)
+        if oversampled is not None:
+            logits = logits + oversampled.to(logits.device, non_blocking=True)
+        return objectives.router_loss(logits, owner)
 
     return loss
 
