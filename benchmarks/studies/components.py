@@ -1,38 +1,42 @@
-"""What the axes of `recipes/studies/components.toml` cannot say: averaged weights, a class that comes later.
+"""What the axes of `recipes/studies/components.toml` cannot say: averages, what comes later, what goes.
 
     python -m benchmarks.studies.components RECIPE --data SET.npz --leave 8 [--seeds 0 1 2] [--num 2000]
 
 One run is trained on all of SET, one without the class LEAVE, each with its own start; a component is made of
-that class alone and added. All are judged by the same data: all of it. Runs stay in `$ATOLL_RUNS` and are
-not made twice.
+that class alone and added. All are judged by the same data: all of it. Then the samples of one cluster are to
+be forgotten: its part is dropped, a run is trained without them, and both are judged by the rest. Runs stay
+in `$ATOLL_RUNS` and are not made twice.
 """
 
 import argparse
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from atoll import config
+from atoll import config, plan
 from atoll.components import adding, making
 from atoll.config import EvaluateConfig, RunConfig
 from atoll.data import encode, partition
+from atoll.data.store import Reader, to_values
 from atoll.evaluate.intervals import over_repetitions
 from atoll.evaluate.measure import Judge, sample_and_judge
 from atoll.models import checkpoint
 from atoll.runs import Run, Stage, graph, runs_folder, write_json
-from atoll.runs.components import ComponentContents
+from atoll.runs.components import ComponentContents, Members, write_members
 from atoll.runs.records import ExpertContents
 from atoll.sampling import building
 from atoll.sampling.opening import open_run_model
 from atoll.sampling.sampler import Sampler
 
 STRATEGIES = ("ancestral", "top-1")
+SPLIT = 0
+"""The cluster that is to be forgotten."""
 
 
 def subsets(data: Path, leave: int, folder: Path) -> dict[str, Path]:
@@ -83,10 +87,75 @@ def averaged(run: Run, folder: Path) -> Sampler:
     return Sampler(building.lone(stage, torch.device("cpu")), run.config.sample)
 
 
+def rest_of(run: Run, data: Path, split: int, folder: Path) -> Path:
+    """The set without the samples of one cluster."""
+    rows = Reader([run.cluster(split)], 1, 0).first().x_0
+    gone = {row.tobytes() for row in to_values(rows, run.partition.contents).round().byte().numpy()}
+    arrays = dict(np.load(data))
+    shape = run.partition.contents.shape
+    pictures = arrays["images"].reshape(
+        len(arrays["images"]), *(shape if shape[0] == 1 else (*shape[1:], shape[0]))
+    )
+    channels_first = pictures if shape[0] == 1 else np.moveaxis(pictures, -1, 1)
+    kept = np.array([np.ascontiguousarray(one).tobytes() not in gone for one in channels_first])
+    file = folder / f"{run.config.name}-rest-{split}.npz"
+    np.savez(file, **{name: value[kept] for name, value in arrays.items()})
+    return file
+
+
+def costs(run: Run) -> dict[str, float]:
+    """Training FLOPs of each way to forget a split, as shares of all training."""
+    config = run.config
+    forward, router = plan.forward_flops(config)
+    starts = 0 if config.start is None else config.start.steps * config.start.batch * forward
+    experts = [config.expert_for(k) for k in range(config.partition.clusters)]
+    each = [one.steps * one.batch * forward for one in experts]
+    asked = config.router.steps * config.router.batch * router
+    whole = starts + sum(each) + asked
+    return {
+        "training again, of all training": 1.0,
+        "one expert and the router again, of all training": (each[0] + asked) / whole,
+        "one expert again, routed in closed form, of all training": each[0] / whole,
+    }
+
+
 def distance(sampler: Sampler, judge: Judge, num: int, seed: int, **settings: Any) -> float:
     """The Fréchet distance on the first features."""
     row, _ = sample_and_judge(sampler, judge, num, {"seed": seed, **settings})
     return float(next(iter(row["features"].values()))["frechet"]["value"])
+
+
+def forgetting(
+    whole: Run,
+    data: Path,
+    resolved: Callable[[str, Path], RunConfig],
+    options: argparse.Namespace,
+    seed: int,
+) -> dict[str, Any]:
+    """A split that goes: what is left, against a run that never had it, both judged by the rest."""
+    rest = trained(resolved("rest", rest_of(whole, data, SPLIT, runs_folder().resolve())))
+    judge = Judge(rest, EvaluateConfig(features=tuple(options.features)))
+    others = [k for k in range(whole.config.partition.clusters) if k != SPLIT]
+    before = open_run_model(whole)
+    facts: dict[str, Any] = {}
+    for strategy in STRATEGIES:
+        facts[f"the rest, parts of the rest asked, {strategy}"] = distance(
+            before, judge, options.num, seed, strategy=strategy, experts=others
+        )
+    adding.drop(whole, SPLIT)
+    try:
+        after = open_run_model(whole)
+        for strategy in STRATEGIES:
+            facts[f"the rest, part dropped, {strategy}"] = distance(
+                after, judge, options.num, seed, strategy=strategy
+            )
+    finally:
+        write_members(whole.path, Members())
+    for strategy in STRATEGIES:
+        facts[f"the rest, trained without the split, {strategy}"] = distance(
+            open_run_model(rest), judge, options.num, seed, strategy=strategy
+        )
+    return facts | costs(whole)
 
 
 def study(options: argparse.Namespace, files: dict[str, Path], seed: int) -> dict[str, Any]:
@@ -125,6 +194,7 @@ def study(options: argparse.Namespace, files: dict[str, Path], seed: int) -> dic
     since = time.perf_counter()
     adding.drop(less, member.number)
     facts["seconds to drop"] = time.perf_counter() - since
+    facts |= forgetting(whole, files["whole"], resolved, options, seed)
     facts["dropped again"] = distance(open_run_model(less), judge, options.num, seed, strategy=STRATEGIES[0])
     return facts
 

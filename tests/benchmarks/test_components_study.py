@@ -5,6 +5,7 @@ import pytest
 import torch
 from benchmarks.studies import components
 
+from atoll.data.store import Reader, to_values
 from atoll.models import checkpoint
 
 
@@ -24,3 +25,20 @@ def test_averaged_weights_are_the_mean_of_the_experts(finished, tmp_path):
     name = next(iter(experts[0]))
     assert torch.allclose(found[name], sum(one[name] for one in experts) / 3)
     assert sampler.sample(1, steps=1).shape[0] == pytest.approx(1)
+
+
+def test_the_rest_is_all_that_one_cluster_has_not(finished, tmp_path):
+    about = finished.partition.contents
+    stored = to_values(Reader([finished.cluster(k) for k in range(3)], 1, 0).first().x_0, about)
+    np.savez(tmp_path / "set.npz", images=stored.round().byte().numpy()[:, 0])
+    rest = np.load(components.rest_of(finished, tmp_path / "set.npz", 1, tmp_path))["images"]
+    gone = {one.tobytes() for one in np.load(tmp_path / "set.npz")["images"]} - {x.tobytes() for x in rest}
+    assert len(rest) == about.rows - about.sizes[1]
+    assert len(gone) == about.sizes[1]
+
+
+def test_what_is_trained_again_is_less_than_all(finished):
+    shares = components.costs(finished)
+    config = finished.config
+    samples = [3 * config.expert.steps * config.expert.batch, config.expert.steps * config.expert.batch]
+    assert 0 < shares["one expert again, routed in closed form, of all training"] < samples[1] / samples[0]
