@@ -30,7 +30,7 @@ from atoll.data.rules import (
     load_rule,
     lottery,
 )
-from atoll.data.store import TEXT_COLUMNS, open_parquet, write_cluster_file
+from atoll.data.store import TEXT_COLUMNS, integers, open_parquet, write_cluster_file
 from atoll.errors import DataError
 from atoll.runs import Run, Stage, inputs, read_json, replacing, write_json
 from atoll.runs.records import ClusterContents, PartitionContents, SampleFormat, SamplesContents
@@ -185,7 +185,7 @@ def summarise(parts: Parts, stage: Stage, clusters: int) -> dict[str, Any]:
     for name in parts.names:
         assigned = read_assignment(stage, name)
         held += int(parts.held_out(name).sum())
-        cluster = assigned["cluster"].fill_null(-1).to_numpy()
+        cluster = integers(assigned["cluster"])
         keep = cluster >= 0
         sizes += np.bincount(cluster[keep], minlength=clusters)
         margins += np.bincount(cluster[keep], assigned["margin"].to_numpy()[keep], clusters)
@@ -287,7 +287,7 @@ def read_unit(
     for name, group, _ in unit:
         with open_parquet(stage, assignment_name(name)) as file:
             assigned.append(file.read_row_group(group, list(columns)))
-    clusters = {name: pa.concat_tables(assigned)[name].fill_null(-1).to_numpy() for name in columns}
+    clusters = {name: integers(pa.concat_tables(assigned)[name]) for name in columns}
     return read_rows(parts, unit), clusters
 
 
