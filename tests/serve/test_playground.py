@@ -18,7 +18,7 @@ def test_the_page_knows_the_model(client):
     assert "<option>boot</option><option>shirt</option><option>bag</option>" in answer.text
     models = json.loads(html.unescape(re.search(r'data-models="([^"]*)"', answer.text)[1]))
     assert [model["id"] for model in models] == ["run"]
-    assert (models[0]["experts"], models[0]["steps"], models[0]["condition"]) == (2, 3, "class")
+    assert (models[0]["parts"], models[0]["steps"], models[0]["condition"]) == ([0, 1], 3, "class")
     assert models[0]["guided"] is True and models[0]["curve"] is False
     assert "Live" not in answer.text, "nothing is watched"
     assert "script-src 'self'" in answer.headers["content-security-policy"]
@@ -43,7 +43,8 @@ def test_pages_are_no_part_of_the_api(client):
 )
 def test_strategies_that_make_a_difference(experts, own, offered):
     sampler = SimpleNamespace(
-        ensemble=SimpleNamespace(experts=[None] * experts), defaults=SampleConfig(strategy=own)
+        ensemble=SimpleNamespace(experts=[None] * experts, absent=frozenset()),
+        defaults=SampleConfig(strategy=own),
     )
     assert strategies(SimpleNamespace(sampler=sampler)) == offered
 
@@ -59,7 +60,9 @@ def test_strategies_that_make_a_difference(experts, own, offered):
     ],
 )
 def test_guidance_is_offered_where_there_is_something_to_move_away_from(kind, weak, maps, guided):
-    ensemble = SimpleNamespace(experts=[None], kind=kind, weak=object() if weak else None, maps=maps)
+    ensemble = SimpleNamespace(
+        experts=[None], absent=frozenset(), kind=kind, weak=object() if weak else None, maps=maps
+    )
     sampler = SimpleNamespace(ensemble=ensemble, defaults=SampleConfig())
-    model = SimpleNamespace(name="run", kind="image", shape=(1, 8, 8), sampler=sampler)
+    model = SimpleNamespace(name="run", kind="image", shape=(1, 8, 8), sampler=sampler, run=None)
     assert about(model)["guided"] is guided

@@ -8,6 +8,7 @@ import re
 import pytest
 from PIL import Image
 
+from atoll.runs.components import Members, write_members
 from atoll.serve.app import create_app
 from atoll.serve.models import Model, open_models
 from atoll.serve.server import PAGES
@@ -112,6 +113,20 @@ def test_switch_an_expert_off_with_the_keyboard(browser, site):
         switched.press("Enter")
         made(page, 1)
         assert "experts" not in page.url
+
+
+def test_a_part_that_was_dropped_is_not_offered(browser, finished):
+    write_members(finished.path, Members(dropped=(1,)))
+    app = create_app(open_models(finished.path, steps=2), pages=PAGES)
+    with listening(app) as url, visiting(browser, url) as visit:
+        page = visit.page
+        made(page)
+        assert page.get_by_text("2 experts, each trained alone").count() == 1
+        assert [text[:8] for text in page.locator(".expert").all_text_contents()] == ["expert 0", "expert 2"]
+        page.locator(".expert").first.click()
+        made(page, 2)
+        assert "experts=2" in page.url
+        check(visit)
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -37,7 +37,7 @@ def _card(model: Model) -> schema.ModelCard:
         created=STARTED,
         kind=model.kind,
         shape=list(model.shape),
-        experts=len(ensemble.experts),
+        experts=len(ensemble.experts) - len(ensemble.absent),
         condition=ensemble.kind,
         classes=list(model.class_names),
         steps=defaults.steps,

@@ -42,7 +42,8 @@ def about(model: Model) -> dict[str, Any]:
         "id": model.name,
         "kind": model.kind,
         "curve": len(model.shape) == CURVED,
-        "experts": len(ensemble.experts),
+        "parts": serving(model),
+        "names": _names(model),
         "condition": ensemble.kind,
         "steps": defaults.steps,
         "strategy": defaults.strategy,
@@ -52,9 +53,22 @@ def about(model: Model) -> dict[str, Any]:
     }
 
 
+def serving(model: Model) -> list[int]:
+    """Numbers of the parts that are there and may be asked."""
+    ensemble = model.sampler.ensemble
+    return [number for number in range(len(ensemble.experts)) if number not in ensemble.absent]
+
+
+def _names(model: Model) -> dict[int, str]:
+    """Of parts that were added, by number."""
+    if model.run is None or model.distilled:
+        return {}
+    return {member.number: member.name for member in model.run.members.present}
+
+
 def strategies(model: Model) -> list[str]:
     """Those that make a difference for so many experts, the recipe's own first."""
-    experts = len(model.sampler.ensemble.experts)
+    experts = len(serving(model))
     if experts == 1:
         return []
     known = [name for name in COMPARED if name != "top-2" or experts > 2]

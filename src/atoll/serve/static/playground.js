@@ -12,7 +12,7 @@
   const field = (name) => form.elements.namedItem(name);
   const value = (name) => field(name) ? field(name).value : null;
   const modelOf = (request) => models.get(request.model || first.id);
-  const serving = (experts) => [...Array(experts).keys()].filter((index) => !off.has(index));
+  const serving = (model) => model.parts.filter((index) => !off.has(index));
 
   // What the form says, as /v1/samples takes it.
   function asked() {
@@ -23,8 +23,8 @@
     if (value("class") !== null) request.label = value("class");
     if (value("prompt") !== null) request.prompt = value("prompt");
     if (value("guidance") !== null && model.guided) request.guidance = Number(value("guidance"));
-    if (value("strategy") !== null && model.experts > 1) request.strategy = value("strategy");
-    if (off.size && model.experts > 1) request.experts = serving(model.experts);
+    if (value("strategy") !== null && model.parts.length > 1) request.strategy = value("strategy");
+    if (off.size && model.parts.length > 1) request.experts = serving(model);
     return request;
   }
 
@@ -44,7 +44,7 @@
       const input = field(name);
       if (name === "experts") {
         const kept = new Set(text.split(".").map(Number));
-        off = new Set([...Array(first.experts).keys()].filter((index) => !kept.has(index)));
+        off = new Set(first.parts.filter((index) => !kept.has(index)));
       } else if (input && input.tagName === "SELECT") {
         if (![...input.options].some((option) => option.value === text) && name !== "model" && name !== "class") input.add(new Option(text, text));
         input.value = text;
@@ -89,8 +89,8 @@
 
   function select(one) {
     for (const each of cards) each.root.classList.toggle("chosen", each === one && cards.length > 1);
-    const gone = new Set(one.request.experts ? [...Array(first.experts).keys()].filter((index) => !one.request.experts.includes(index)) : []);
-    Who.show(one.answer, one.picked, gone, toggle);
+    const gone = new Set(one.request.experts ? first.parts.filter((index) => !one.request.experts.includes(index)) : []);
+    Who.show(one.answer, one.picked, gone, toggle, modelOf(one.request));
     Trace.offer(one.answer, one.picked, one.request, complain);
   }
 
@@ -110,7 +110,7 @@
     });
   }
 
-  const title = (request) => [request.label || request.prompt, off.size ? `without expert ${[...off].sort((a, b) => a - b).join(", ")}` : ""].filter(Boolean).join(", ") || (first.experts > 1 ? "all experts" : "sample");
+  const title = (request) => [request.label || request.prompt, off.size ? `without expert ${[...off].sort((a, b) => a - b).join(", ")}` : ""].filter(Boolean).join(", ") || (first.parts.length > 1 ? "all experts" : "sample");
 
   function told(one) {
     const sample = one.answer.samples[one.picked];
@@ -120,7 +120,7 @@
   // The same seeds without some experts, beside what all of them made.
   function toggle(index) {
     if (off.has(index)) off.delete(index);
-    else if (off.size + 1 < first.experts) off.add(index);
+    else if (off.size + 1 < first.parts.length) off.add(index);
     else { complain(new Error("one expert at least must stay")); return; }
     attempt(async () => {
       const base = cards[0];
@@ -128,7 +128,7 @@
       cards.push(base);
       panels.append(base.root);
       if (!off.size && !base.request.experts) { select(base); show(base); speak("All experts serve again."); return; }
-      const { experts, ...rest } = base.request, request = { ...rest, experts: serving(first.experts) };
+      const { experts, ...rest } = base.request, request = { ...rest, experts: serving(first) };
       if (request.strategy && request.strategy.startsWith("top-") && Number(request.strategy.slice(4)) > request.experts.length) request.strategy = "full";
       const one = card(title(request), request);
       one.picked = base.picked;
@@ -155,7 +155,7 @@
 
   function strategies() {
     off = new Set();
-    const request = asked(), names = COMPARED.filter((name) => name !== "top-2" || first.experts > 2);
+    const request = asked(), names = COMPARED.filter((name) => name !== "top-2" || first.parts.length > 2);
     compare(names.map((name) => [name, { ...request, strategy: name }]), "Strategies compared");
   }
 
@@ -165,7 +165,7 @@
     const { strategy, guidance, ...rest } = asked();
     compare([...models.values()].map((model) => {
       const request = { ...rest, model: model.id, steps: model.id === (value("model") || first.id) ? rest.steps : model.steps };
-      if (model.experts > 1 && strategy) request.strategy = strategy;
+      if (model.parts.length > 1 && strategy) request.strategy = strategy;
       if (model.guided && guidance !== undefined) request.guidance = guidance;
       return [model.id, request];
     }), "Models compared");
@@ -213,7 +213,7 @@
   function settle() {
     const model = models.get(value("model") || first.id);
     if (field("guidance")) field("guidance").disabled = !model.guided;
-    if (field("strategy")) field("strategy").disabled = model.experts < 2;
+    if (field("strategy")) field("strategy").disabled = model.parts.length < 2;
   }
 
   function push() {

@@ -41,14 +41,14 @@ const Who = (() => {
     return drawing(LOW, `disagreement of the experts, at most ${top.toPrecision(2)}`, element("polyline", { points: points.join(" "), class: "line" }));
   }
 
-  function expert(index, share, off, toggle) {
+  function expert(index, share, off, toggle, title) {
     const item = document.createElement("li"), button = document.createElement("button"), bar = document.createElement("span");
     const name = document.createElement("span"), number = document.createElement("span"), fill = document.createElement("i");
     button.type = "button";
     button.className = `expert e${index % 8}`;
     button.dataset.expert = index;
     button.setAttribute("aria-pressed", String(!off));
-    name.textContent = `expert ${index}`;
+    name.textContent = title ? `${index}: ${title}` : `expert ${index}`;
     number.textContent = off ? "off" : percent(share);
     bar.className = "bar";
     fill.style.width = `${100 * (off ? 0 : share)}%`;
@@ -65,12 +65,12 @@ const Who = (() => {
     return `Seed ${sample.seed}: mostly expert ${leading}, ${percent(sample.shares[leading])} of the way.${without} Press an expert to switch it off and see the same seed without it.`;
   }
 
-  function show(answer, index, off, toggle) {
+  function show(answer, index, off, toggle, model) {
     const sample = answer.samples[index], way = answer.provenance;
-    document.getElementById("who").hidden = sample.shares.length < 2;
+    document.getElementById("who").hidden = model.parts.length < 2;
     document.getElementById("who-words").textContent = words(sample, off);
     const list = document.getElementById("experts"), focused = list.contains(document.activeElement) ? document.activeElement.dataset.expert : null;
-    list.replaceChildren(...sample.shares.map((share, number) => expert(number, share, off.has(number), toggle)));
+    list.replaceChildren(...model.parts.map((number) => expert(number, sample.shares[number], off.has(number), toggle, model.names[number])));
     if (focused !== null) list.querySelector(`[data-expert="${focused}"]`).focus();
     if (way) {
       document.getElementById("weights").replaceChildren(weights(way.times, way.weights[index]));
