@@ -42,7 +42,7 @@ def closed_form(run: Run, calibrated: bool = True) -> grown.Grown:
     module = grown.between(run, Members(), learnt=False)
     if calibrated:
         module.calibrated(calibrating.inverse_temperatures(run, Members(), learnt=False))
-    return grown.Grown(module, None, clusters, [])
+    return grown.Grown(module, None, range(clusters), [])
 
 
 def scores(logits: Tensor, truth: Tensor) -> dict[str, float]:

@@ -22,3 +22,10 @@ def test_means_over_seeds():
     answer = routers.together(seeds)["learnt"]
     assert answer["distance, top-1"]["value"] == pytest.approx(2.0)
     assert answer["by time"] == [row]
+
+
+def test_all_parts_are_routed_in_closed_form(finished):
+    router = routers.closed_form(finished, calibrated=False)
+    logits = router(torch.randn(2, 1, 28, 28), torch.full((2,), 0.5))
+    assert torch.allclose(logits.exp().sum(1), torch.ones(2), atol=1e-5)
+    assert logits.shape == (2, 3)
