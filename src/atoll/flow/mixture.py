@@ -4,6 +4,7 @@ A strategy turns the posterior p(k | x_t, t) into weights over experts that sum 
 that an expert need not be asked. Strategies that keep only some experts renormalise over those.
 """
 
+import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -36,11 +37,15 @@ def combine(weights: Float[Tensor, "batch experts"], answers: Iterable[Answer]) 
 
     An expert answers for the rows in which it has weight, in as many parts as it likes; the sum is taken as
     the answers come, so that only one of them need be held. Since the weights sum to one,
-    Σ_k w_k |v_k - v|² = Σ_k w_k |v_k|² - |v|².
+    Σ_k w_k |v_k - v|² = Σ_k w_k |v_k|² - |v|², and an expert that alone answers for all rows has all of it.
     """
     mean: Tensor | None = None
     square: Tensor | None = None
-    for expert, rows, v in answers:
+    rest = iter(answers)
+    first, second = next(rest), next(rest, None)
+    if second is None and isinstance(first.rows, slice) and len(first.velocity) == len(weights):
+        return Combined(first.velocity, torch.zeros_like(weights[:, 0]))
+    for expert, rows, v in itertools.chain((first,) if second is None else (first, second), rest):
         w = weights[:, expert][rows].to(v.dtype)
         weighted = w.view(-1, *[1] * (v.ndim - 1)) * v
         mean = _added(mean, len(weights), rows, weighted)

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from atoll.flow.path import expand
+
 Velocity = Callable[[Tensor, Tensor], Tensor]
 """v(x_t, t) for a batch of points and their times."""
 
@@ -121,8 +123,8 @@ class Move(NamedTuple):
 
     @property
     def remembers(self) -> bool:
-        """Whether it has use for the memory (see `moves` for the §)."""
-        return bool(self.c or self.d or self.e)
+        """Whether it does more than x' = x + b v (see `moves` for the §)."""
+        return bool(self.c or self.d or self.e or self.a != 1)
 
 
 def moves(solver: str, steps: int, shift: float = 1.0) -> list[Move]:
@@ -165,12 +167,12 @@ def moved(
 ) -> tuple[Float[Tensor, "batch *sample"], Float[Tensor, "batch *sample"] | None]:
     """One move of every row: x' = a x + b v + c m and m' = d x + e v (see `moves` for the §).
 
-    Without memory where no row has use for any: c, d and e are zero.
+    Without memory where no row has use for any: c, d and e are zero, and a is one, as in Euler's method.
     """
+    if memory is None:
+        return x_t + expand(coefficients[:, 3], x_t) * velocity, None
     wide = coefficients.view(len(x_t), -1, *[1] * (x_t.ndim - 1))
     a, b, c, d, e = wide[:, 2:].unbind(1)
-    if memory is None:
-        return a * x_t + b * velocity, None
     return a * x_t + b * velocity + c * memory, d * x_t + e * velocity
 
 

@@ -187,20 +187,23 @@ class Rows(Generic[Owner]):
         where = self._where(numbers)
         table = [row.moves[row.at] for row in rows]
         now = torch.tensor(table, dtype=torch.float32).to(self.ensemble.device, non_blocking=True)
-        x_t, t = self._x[where], now[:, 0]
+        x_t, t = _some(self._x, where), now[:, 0]
         condition = conditions.take(self._condition, where)
         if self.ensemble.maps:
             mixed = self._average(x_t, t, now[:, 1], condition)
         else:
             self._weigh(numbers, rows, x_t, t, condition)
             mixed = self._mixed(numbers, rows, x_t, t, condition)
-        kept = self._memory[where] if any(move.remembers for move in table) else None
+        kept = _some(self._memory, where) if any(move.remembers for move in table) else None
         x_next, memory = solver.moved(now, x_t, mixed.velocity, kept)
-        weights = self._weights[where]
+        weights = _some(self._weights, where)
         self._x = _put(self._x, where, x_next)
         if memory is not None:
             self._memory = _put(self._memory, where, memory)
-        self._shares[where] += weights
+        if isinstance(where, slice):
+            self._shares += weights
+        else:
+            self._shares[where] += weights
         for row in rows:
             row.at += 1
         return Stepped(x_t, t, mixed.velocity, weights, mixed.disagreement)
@@ -239,7 +242,7 @@ class Rows(Generic[Owner]):
         t: Tensor,
         condition: Condition,
     ) -> mixture.Combined:
-        weights = self._weights[self._where(numbers)]
+        weights = _some(self._weights, self._where(numbers))
         experts = {row.expert for row in rows}
         at_once = self._crew(len(numbers), among=1 if None in experts else len(experts))
         if self._questions is None or self._questions.numbers != tuple(numbers):
@@ -306,6 +309,11 @@ class Rows(Generic[Owner]):
 
     def _band(self, row: Row[Owner]) -> routing.Band:
         return self.ensemble.band if row.request.settings.band else routing.Band()
+
+
+def _some(whole: Tensor, where: mixture.Rows) -> Tensor:
+    """Some rows of a tensor, all of them without another view."""
+    return whole if isinstance(where, slice) else whole[where]
 
 
 def _put(whole: Tensor, where: mixture.Rows, part: Tensor) -> Tensor:

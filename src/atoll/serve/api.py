@@ -32,6 +32,8 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 MEDIA = {"png": "image/png", "npz": "application/octet-stream", "wav": "audio/wav"}
+SMALL = 16_384
+"""Numbers of samples that are a picture in less time than it takes to wake a thread."""
 SETTINGS = {"model", "format", "rate", "stream", "preview_every", "user", "num"}
 """Fields of a request that a sampler does not take, or not as they are."""
 
@@ -108,6 +110,8 @@ async def _answer(asked: schema.SamplesRequest, ticket: Ticket, made: Made, serv
         content = await asyncio.to_thread(answers.npz, ticket.model, made)
     elif asked.format == "wav":
         content = answers.wav(ticket.model, made, asked.rate)
+    elif made.x_0.numel() <= SMALL and not borrows(ticket):
+        content = answers.sheet(ticket, made, answers.pixels(ticket.model, made.x_0))
     else:
         shown = await pictures(ticket, made, service)
         content = await asyncio.to_thread(answers.sheet, ticket, made, shown)
@@ -122,9 +126,14 @@ async def _json(ticket: Ticket, made: Made, service: Service) -> str:
 async def pictures(ticket: Ticket, made: Made, service: Service) -> Any:
     """A picture of each sample; an autoencoder works in the model's thread."""
     model = ticket.model
-    if model.contents is not None and model.contents.autoencoder is not None:
+    if borrows(ticket):
         return await service.in_model_thread(lambda: answers.pixels(model, made.x_0))
     return await asyncio.to_thread(answers.pixels, model, made.x_0)
+
+
+def borrows(ticket: Ticket) -> bool:
+    """Whether an autoencoder makes the pictures."""
+    return ticket.model.contents is not None and ticket.model.contents.autoencoder is not None
 
 
 async def _stream(ticket: Ticket, service: Service) -> AsyncIterator[dict[str, str]]:
