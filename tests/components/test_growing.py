@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from atoll.cli import components  # noqa: F401 - it adds its commands to the app
@@ -12,6 +13,7 @@ from atoll.cli.options import app
 from atoll.components import adding, growing
 from atoll.data.parts import Parts
 from atoll.errors import ConfigError, DataError, RunError
+from atoll.evaluate import credit, held_out
 from atoll.runs import Run
 from atoll.sampling import opening
 from tests.components.conftest import own_pictures
@@ -38,6 +40,12 @@ def test_a_part_is_made_of_what_is_new_and_added(finished, arrived):
     assert Run.open(Path(told["made_in"])).data.contents.rows == 32
     assert [finished.expert(k).digest for k in range(3)] == before
     assert len(opening.open_run_model(finished).ensemble.experts) == 4
+    held = held_out.samples(finished).batch
+    assert torch.bincount(held.cluster).tolist() == [*finished.partition.contents.sizes, 32], (
+        "it is valued too"
+    )
+    paid = credit.audit(finished.changed(["credit.bins=2", "credit.budget=0.001"]))["parts"]
+    assert [part["rows"] for part in paid] == [4, 4, 4, 4]
     with pytest.raises(DataError, match="no sample that is not in the run already"):
         growing.grow(finished, str(arrived), SMALL)
     assert len(finished.members.added) == 1

@@ -31,7 +31,7 @@ def test_asking_part_of_the_batch_is_asking_all_of_it():
     weights = torch.tensor([[1, 0, 0], [0, 1, 0], [0.5, 0, 0.5], [0, 0, 1], [0.2, 0.3, 0.5], [1, 0, 0]])
     every = torch.stack([expert(x_t, t) for expert in experts])
     expected = torch.einsum("bk,kb...->b...", weights, every)
-    found, apart = ensemble.mixed(weights, x_t, t, None)
+    found, apart, _ = ensemble.mixed(weights, x_t, t, None)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(
         apart, mixture.combine(weights, mixture.of_everyone(every)).disagreement, atol=1e-5, rtol=1e-4

@@ -1,6 +1,7 @@
 import json
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
@@ -14,7 +15,13 @@ def traced() -> Provenance:
     """Two steps: first shared 1 : 3 by experts 0 and 1, then expert 2 alone."""
     weights = torch.tensor([[[0.25, 0.75, 0.0]], [[0.0, 0.0, 1.0]]])
     samples = Samples(
-        torch.zeros(1, 1, 2, 2), weights, torch.tensor([[0.5], [0.0]]), (1.0, 0.5), "full", None
+        torch.zeros(1, 1, 2, 2),
+        weights,
+        torch.tensor([[0.5], [0.0]]),
+        (1.0, 0.5),
+        "full",
+        None,
+        torch.tensor([[0.5, 0.75, -0.25]]),
     )
     return Provenance.of(samples, 0)
 
@@ -31,6 +38,7 @@ def test_the_record_by_hand():
         {
             "index": 7,
             "shares": [0.125, 0.375, 0.5],
+            "moved": [0.5, 0.75, -0.25],
             "switches": 1,
             "disagreement": [0.5, 0.0],
             "weights": [[0.25, 0.75, 0.0], [0.0, 0.0, 1.0]],
@@ -71,5 +79,11 @@ def test_it_is_written_on_request_and_says_what_the_ensemble_says(finished, tmp_
     weights = torch.tensor([one["weights"] for one in found["samples"]]).transpose(0, 1)
     torch.testing.assert_close(weights, expected.weights, atol=1e-6, rtol=0)
     torch.testing.assert_close(weights.sum(2), torch.ones(2, 3), atol=1e-5, rtol=0)
+    moved = provenance.moved(tmp_path / "o")
+    assert sorted(moved) == [0, 1, 2] and [sum(one) for one in moved.values()] == pytest.approx(
+        [1, 1, 1], abs=1e-5
+    )
     with Image.open(tmp_path / "o" / provenance.PICTURE) as picture:
         assert picture.height == 3 * (provenance.ROW + provenance.GAP) + provenance.GAP
+    sample.sample(finished, tmp_path / "o", **asked)
+    assert provenance.moved(tmp_path / "o") == {}, "what was told of other samples is gone with them"

@@ -53,6 +53,7 @@ def credit(
     as_json: AsJson = False,
 ) -> None:
     """What each expert is worth on held-out samples, with intervals; or who would make a given picture."""
+    from atoll.credit import signature
     from atoll.evaluate import credit as room
     from atoll.evaluate import settlement, values
     from atoll.pages import credit as page
@@ -62,6 +63,8 @@ def credit(
     published = open_run(run_folder, samples=True)
     run = published.changed(overrides)
     post = ledger_of(published, database, store) if into_ledger else None
+    if key is not None:
+        signature.public_key(key)  # refuses what is no key before anything is measured
     with bar(as_json) as progress:
         if picture is not None:
             traced = room.trace_file(run, picture, progress)

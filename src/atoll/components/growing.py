@@ -9,7 +9,7 @@ from atoll.config import RunConfig, anchored, assignments, merged, validate
 from atoll.data import forgetting
 from atoll.data.parts import Parts
 from atoll.errors import ConfigError, DataError, RunError
-from atoll.runs import RESOLVED, Run, Stage, runs_folder
+from atoll.runs import RESOLVED, Run, Stage, made_in, runs_folder
 from atoll.runs.components import ComponentContents, Member
 
 Progress = Callable[[str, int, int], None]
@@ -64,9 +64,9 @@ def known(run: Run) -> set[bytes]:
     """The ids of all samples that a run has, and of those that it has grown by on this machine."""
     ids = set(_ids(run)) if run.data.here else set()
     for member in run.members.present:
-        folder = runs_folder() / f"{run.config.name}-{member.number}-component"
-        if (folder / RESOLVED).is_file() and Run.open(folder).data.here:
-            ids |= set(_ids(Run.open(folder)))
+        private = made_in(run, member.number)
+        if private is not None and private.data.here:
+            ids |= set(_ids(private))
     return ids
 
 

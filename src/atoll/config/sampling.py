@@ -72,7 +72,8 @@ class SampleConfig(Section):
     resident: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
     """Experts held on the device at once, the others waiting on disk; by default as many as fit."""
     provenance: bool = False
-    """Also write who made what: weights over time, switches, disagreement of every sample, and a picture."""
+    """Also write who made what: weights over time, how much of the way each expert went, switches and
+    disagreement of every sample, and a picture."""
     missing: Literal["fail", "skip"] = "fail"
     """What to do about an expert that is missing or damaged: stop, or serve with the rest."""
 

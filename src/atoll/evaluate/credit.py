@@ -24,7 +24,7 @@ from atoll.evaluate import (
 from atoll.evaluate.held_out import Held
 from atoll.models import checkpoint, costs
 from atoll.runs import CREDIT, Run, Stage, digest, read_stamped, stamped, write_json
-from atoll.sampling import makers, writer
+from atoll.sampling import makers, provenance, writer
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.makers import Velocity
 from atoll.sampling.opening import open_run_model
@@ -43,9 +43,7 @@ def value(
 
     Of parts that were added the data are elsewhere: `brought` are sources of samples of theirs, by number.
     """
-    ensemble = _ensemble(run)
-    held = held_out.samples(run)
-    held = held_out.brought(run, held, brought) if brought else held
+    ensemble, held = _ensemble(run), held_out.samples(run, brought)
     base = ground.ground(run, ensemble.device, held.batch.x_0)
     played = worth.play(run, ensemble, base, held.batch, _counted(progress))
     seed = held_out.seed_of(run)
@@ -74,10 +72,9 @@ def audit(
 ) -> dict[str, Any]:
     """What parts are paid for alone, within a budget of FLOPs; writes `credit/audit.json`.
 
-    On what the run holds out, unless others are given (`held`), with what is `brought` of added parts.
+    On what the run holds out, with what is `brought` of added parts, unless others are given (`held`).
     """
-    ensemble, held = _ensemble(run), held or held_out.samples(run)
-    held = held_out.brought(run, held, brought) if brought else held
+    ensemble, held = _ensemble(run), held or held_out.samples(run, brought)
     base = ground.ground(run, ensemble.device, held.batch.x_0)
     there = [number for number in range(len(ensemble.experts)) if number not in ensemble.absent]
     forward = [_forward(run.parts[number]) for number in there]
@@ -193,12 +190,14 @@ def own(run: Run, progress: Report | None = None) -> list[dict[str, Any]]:
     stored = np.load(folder / writer.ARRAY, mmap_mode="r", allow_pickle=False)[:most]
     labels = [run.partition.contents.class_names.index(name) for name in record.get("class", [])[:most]]
     traced = trace(run, torch.from_numpy(stored.astype(np.float32)), progress, labels)
+    ways = provenance.moved(folder)
     kept = ("expert", "posterior", "bits_per_value_worse", "nearest")
     return [
         {
             "index": record["indices"][row],
             "made_by": record["experts"][row],
             "shares": record["shares"][row],
+            "moved": ways.get(record["indices"][row]),
             **{key: one[key] for key in kept},
         }
         for row, one in enumerate(traced)

@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from atoll.data.store import Batch, Reader
 from atoll.data.values import standardise
 from atoll.errors import ConfigError, DataError
 from atoll.flow import draws
-from atoll.runs import Run
+from atoll.runs import Run, Stage, made_in
 from atoll.sampling import grown
 
 logger = logging.getLogger(__name__)
@@ -56,8 +56,18 @@ def seed_of(run: Run) -> int:
     return run.config.seed if run.config.credit.seed is None else run.config.credit.seed
 
 
-def samples(run: Run) -> Held:
-    """What the run holds out; where it holds out nothing, samples of training, of which values flatter."""
+def samples(run: Run, sources: Mapping[int, str] | None = None) -> Held:
+    """What the run holds out; where it holds out nothing, samples of training, of which values flatter.
+
+    With them those of parts that it has grown by on this machine, and of parts that `sources` are given for.
+    """
+    sources, held = sources or {}, _own(run)
+    numbers = [one.number for one in run.members.present if one.number not in sources]
+    grown_by = [one for number in numbers if (one := _grown(run, number, held)) is not None]
+    return brought(run, _joined(held, grown_by), sources) if sources else _joined(held, grown_by)
+
+
+def _own(run: Run) -> Held:
     unseen = holdout.of_run(run)
     if unseen is not None:
         return Held(unseen, True)
@@ -67,9 +77,39 @@ def samples(run: Run) -> Held:
         run.path,
     )
     clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
-    rows = run.partition.contents.rows
-    with contextlib.closing(Reader(clusters, rows, run.config.seed + 1).batches()) as batches:
-        return Held(next(batches), False)
+    return Held(_all_of(clusters, run.partition.contents.rows, run.config.seed + 1), False)
+
+
+def _all_of(clusters: Sequence[Stage], rows: int, seed: int) -> Batch:
+    with contextlib.closing(Reader(clusters, rows, seed).batches()) as batches:
+        return next(batches)
+
+
+def _grown(run: Run, number: int, held: Held) -> Batch | None:
+    """Samples of a part that the run has grown by, as those of its own: held out, or of training."""
+    private = made_in(run, number)
+    if private is None or not private.cluster(0).done or held.batch.text is not None:
+        return None
+    if held.held_out:
+        batch = holdout.of_run(private)
+    else:
+        batch = _all_of([private.cluster(0)], private.partition.contents.rows, run.config.seed + 1)
+    return None if batch is None else replace(batch, cluster=torch.full((len(batch.x_0),), number))
+
+
+def _joined(held: Held, others: Sequence[Batch]) -> Held:
+    """The same with samples of other parts."""
+    if not others:
+        return held
+    each = [held.batch, *others]
+    known = [one.label for one in each if one.label is not None]
+    return held._replace(
+        batch=Batch(
+            torch.cat([one.x_0.cpu() for one in each]),
+            torch.cat([label.cpu() for label in known]) if len(known) == len(each) else None,
+            torch.cat([one.cluster_on_cpu for one in each]),
+        )
+    )
 
 
 def brought(run: Run, held: Held, sources: Mapping[int, str]) -> Held:
@@ -83,19 +123,10 @@ def brought(run: Run, held: Held, sources: Mapping[int, str]) -> Held:
     if held.batch.text is not None or run.partition.contents.autoencoder is not None:
         raise ConfigError("samples can be brought to runs without captions and autoencoders alone")
     priors = grown.shares(run).priors
-    each = [held.batch]
-    for number, source in sorted(sources.items()):
-        most = round(len(held.batch.x_0) * priors[number] / sum(priors[:clusters]))
-        each.append(_read(run, number, source, max(1, most)))
-    labels = [one.label for one in each]
-    known = [label for label in labels if label is not None]
-    return held._replace(
-        batch=Batch(
-            torch.cat([one.x_0.cpu() for one in each]),
-            torch.cat([label.cpu() for label in known]) if len(known) == len(labels) else None,
-            torch.cat([one.cluster_on_cpu for one in each]),
-        )
-    )
+    own = int((held.batch.cluster_on_cpu < clusters).sum())
+    wanted = {number: round(own * priors[number] / sum(priors[:clusters])) for number in sources}
+    each = [_read(run, number, source, max(1, wanted[number])) for number, source in sorted(sources.items())]
+    return _joined(held, each)
 
 
 def _read(run: Run, number: int, source: str, most: int) -> Batch:

@@ -81,10 +81,8 @@ def paid_table(record: dict[str, Any]) -> str:
         if worst <= record["precision"]
         else "not all are known as well as was wanted"
     )
-    lines.append(
-        f"{100 * cost:.2g} % of the FLOPs of one expert's training; {end} ({100 * record['precision']:g} %); "
-        f"base: {record['base']}"
-    )
+    spent = f"{100 * cost:,.{0 if cost > 1 else 2}f} % of the FLOPs of one expert's training"
+    lines.append(f"{spent}; {end} ({100 * record['precision']:g} %); base: {record['base']}")
     return "\n".join(lines)
 
 

@@ -30,30 +30,40 @@ class Combined(NamedTuple):
     velocity: Float[Tensor, "batch *sample"]
     disagreement: Float[Tensor, " batch"]
     """Σ_k w_k |v_k - v|² / |v|² (after EDA, arXiv 2602.02685); zero where one expert has all the weight."""
+    parts: Float[Tensor, "batch experts *sample"] | None = None
+    """w_k v_k of each expert, where they are wanted: what each adds to the velocity."""
 
 
-def combine(weights: Float[Tensor, "batch experts"], answers: Iterable[Answer]) -> Combined:
+def combine(
+    weights: Float[Tensor, "batch experts"], answers: Iterable[Answer], *, apart: bool = False
+) -> Combined:
     """The marginal velocity v = Σ_k p(k | x_t) v_k(x_t) (DDM eq. 5).
 
     An expert answers for the rows in which it has weight, in as many parts as it likes; the sum is taken as
-    the answers come, so that only one of them need be held. Since the weights sum to one,
-    Σ_k w_k |v_k - v|² = Σ_k w_k |v_k|² - |v|², and an expert that alone answers for all rows has all of it.
+    the answers come, so that only one of them need be held, unless what each adds is wanted too (`apart`).
+    Since the weights sum to one, Σ_k w_k |v_k - v|² = Σ_k w_k |v_k|² - |v|², and an expert that alone answers
+    for all rows has all of it.
     """
     mean: Tensor | None = None
     square: Tensor | None = None
+    parts: Tensor | None = None
     rest = iter(answers)
     first, second = next(rest), next(rest, None)
-    if second is None and isinstance(first.rows, slice) and len(first.velocity) == len(weights):
+    alone = second is None and isinstance(first.rows, slice) and len(first.velocity) == len(weights)
+    if alone and not apart:
         return Combined(first.velocity, torch.zeros_like(weights[:, 0]))
     for expert, rows, v in itertools.chain((first,) if second is None else (first, second), rest):
         w = weights[:, expert][rows].to(v.dtype)
         weighted = w.view(-1, *[1] * (v.ndim - 1)) * v
+        if apart:
+            parts = v.new_zeros(*weights.shape, *v.shape[1:]) if parts is None else parts
+            parts[rows, expert] = weighted
         mean = _added(mean, len(weights), rows, weighted)
         square = _added(square, len(weights), rows, (weighted * v).flatten(1).sum(1))
     assert mean is not None, "somebody has weight"
     assert square is not None
     length = mean.square().flatten(1).sum(1)
-    return Combined(mean, (square / length.clamp(min=1e-12) - 1).clamp(min=0).float())
+    return Combined(mean, (square / length.clamp(min=1e-12) - 1).clamp(min=0).float(), parts)
 
 
 def _added(total: Tensor | None, size: int, rows: Rows, part: Tensor) -> Tensor:

@@ -41,6 +41,7 @@ def own(run: Run, record: Mapping[str, Any]) -> list[dict[str, Any]]:
             "index": one["index"],
             "made_by": one["made_by"],
             "share": one["shares"][one["made_by"]],
+            "moved": None if one.get("moved") is None else one["moved"][one["made_by"]],
             "expert": one["expert"],
             "probability": one["posterior"][one["expert"]],
             "nearest": nearest(run, one["nearest"][one["expert"]][:1]) if one["nearest"] else [],

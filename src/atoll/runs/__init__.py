@@ -13,7 +13,7 @@ from atoll.runs.files import (
 )
 from atoll.runs.metrics import Follower, Metrics, Tail
 from atoll.runs.parsing import read_stamped, stamped, unstamped
-from atoll.runs.run import CREDIT, EVALUATION, RECIPE, RESOLVED, Run, runs_folder
+from atoll.runs.run import CREDIT, EVALUATION, RECIPE, RESOLVED, Run, made_in, runs_folder
 from atoll.runs.signals import stop_requests
 from atoll.runs.stage import DONE, STARTED, Stage
 
@@ -33,6 +33,7 @@ __all__ = [
     "digest",
     "digest_of_list",
     "file_digest",
+    "made_in",
     "read_json",
     "read_lines",
     "read_stamped",

@@ -302,3 +302,9 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: st
 def runs_folder() -> Path:
     """Where runs live: $ATOLL_RUNS, or `runs` here."""
     return Path(os.environ.get("ATOLL_RUNS", "runs"))
+
+
+def made_in(run: Run, number: int) -> Run | None:
+    """The run on this machine in which `atoll grow` made an added part; None where there is none."""
+    folder = runs_folder() / f"{run.config.name}-{number}-component"
+    return Run.open(folder) if (folder / RESOLVED).is_file() else None

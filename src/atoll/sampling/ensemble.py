@@ -113,12 +113,15 @@ class Ensemble:
         questions: Sequence[Bundle] | None = None,
         ask: Asking = map,
         most: int | None = None,
+        *,
+        apart: bool = False,
     ) -> mixture.Combined:
         """Σ_k w_k v_k, asking each expert only about the rows in which it has weight (DDM eq. 5).
 
         `questions` are those rows, if they are known already; `ask` has them answered one after the other,
         or several at once, each about at most `most` rows. A weak network is asked once about each row and
         not by every expert: with weights that sum to one, moving the sum away is moving every part away.
+        With `apart` what each expert adds is told as well.
         """
 
         def answer(bundle: Bundle) -> list[mixture.Answer]:
@@ -133,12 +136,14 @@ class Ensemble:
         weak = [] if self.weak is None else _guided_rows(guidance, len(x_t), most)
         answers = itertools.chain.from_iterable(ask(answer, [*((one,) for one in weak), *asked]))
         others = [next(answers) for _ in weak]
-        mixed = mixture.combine(weights, answers)
-        velocity = mixed.velocity
+        mixed = mixture.combine(weights, answers, apart=apart)
+        velocity, parts = mixed.velocity, mixed.parts
         for _, rows, v in others:
             scale = guidance[rows] if isinstance(guidance, Tensor) else guidance
             velocity = _moved(velocity, v, scale, rows)
-        return mixed._replace(velocity=velocity)
+            if parts is not None:
+                parts = _moved(parts, _shared(weights[rows], v), scale, rows)
+        return mixed._replace(velocity=velocity, parts=parts)
 
     def bundles(self, groups: Sequence[Group], size: int, most: int | None = None) -> list[Bundle]:
         """These questions, those to experts that are alike together, at most so many rows at once."""
@@ -226,6 +231,11 @@ def _guided_rows(guidance: Guidance, size: int, most: int | None) -> list[Group]
     if len(rows) == size:
         return everyone(WEAK, size, most)
     return [Group(WEAK, some) for some in torch.split(rows, most or size)] if len(rows) else []
+
+
+def _shared(weights: Tensor, velocity: Tensor) -> Tensor:
+    """A velocity shared out by weights, (batch, experts, *sample)."""
+    return weights.view(*weights.shape, *[1] * (velocity.ndim - 1)).to(velocity.dtype) * velocity[:, None]
 
 
 def _moved(strong: Tensor, weak: Tensor, guidance: Guidance, rows: mixture.Rows) -> Tensor:

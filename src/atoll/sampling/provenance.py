@@ -1,6 +1,7 @@
 """Who made what: the weights of the experts along each sample's way, as numbers and as a picture."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from atoll.runs import read_json
 from atoll.sampling.samples import Samples
 
 PALETTE = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733", "#777777"]
@@ -15,8 +17,9 @@ PALETTE = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#e
 
 FILE, PICTURE = "provenance.json", "provenance.png"
 SHOWS = (
-    "weights of the experts along each sample's way: where it came from, not what an expert contributed; "
-    "`atoll credit` tells that"
+    "weights of the experts along each sample's way, their mean (shares), and how much of the way from noise "
+    "to sample each expert's velocity went (moved, signed): where it came from, not what an expert "
+    "contributed; `atoll credit` tells that"
 )
 ROW, GAP, LINE = 56, 6, 10
 """Height of a sample in the picture, the space around it, and the height of the line of disagreement."""
@@ -32,12 +35,15 @@ class Provenance(NamedTuple):
     """(asked, experts)"""
     disagreement: NDArray[np.float32]
     switches: int
+    moved: NDArray[np.float32] | None = None
+    """(experts,): how much of the way each expert went."""
 
     @classmethod
     def of(cls, samples: Samples, row: int) -> "Provenance":
         """That of one sample among several."""
         weights, apart = samples.weights[:, row].float(), samples.disagreement[:, row].float()
-        return cls(samples.times, _numbers(weights), _numbers(apart), int(samples.switches[row]))
+        moved = None if samples.moved is None else _numbers(samples.moved[row].float())
+        return cls(samples.times, _numbers(weights), _numbers(apart), int(samples.switches[row]), moved)
 
 
 def _numbers(values: torch.Tensor) -> NDArray[np.float32]:
@@ -53,6 +59,7 @@ def record(indices: Sequence[int], traced: Sequence[Provenance]) -> dict[str, An
             {
                 "index": index,
                 "shares": one.weights.mean(0).round(6).tolist(),
+                "moved": None if one.moved is None else one.moved.round(6).tolist(),
                 "switches": one.switches,
                 "disagreement": one.disagreement.round(6).tolist(),
                 "weights": one.weights.round(6).tolist(),
@@ -60,6 +67,13 @@ def record(indices: Sequence[int], traced: Sequence[Provenance]) -> dict[str, An
             for index, one in zip(indices, traced, strict=True)
         ],
     }
+
+
+def moved(folder: Path) -> dict[int, list[float]]:
+    """How much of the way of each sample in a folder each expert went, by its number, where that was told."""
+    path = folder / FILE
+    samples = read_json(path)["samples"] if path.is_file() else []
+    return {one["index"]: one["moved"] for one in samples if one.get("moved") is not None}
 
 
 def picture(traced: Sequence[Provenance], pixels: NDArray[np.uint8] | None = None) -> Image.Image:

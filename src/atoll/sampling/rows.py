@@ -16,7 +16,7 @@ from torch import Tensor
 from atoll.flow import mixture, path, solver
 from atoll.models import conditions
 from atoll.models.conditions import Condition, TextCondition
-from atoll.sampling import parts, routing, strategies
+from atoll.sampling import parts, routing, strategies, ways
 from atoll.sampling.abreast import Crew, crew
 from atoll.sampling.ensemble import Ensemble, Guidance
 from atoll.sampling.grouping import Bundle, groups, slices
@@ -63,6 +63,11 @@ class Row(Generic[Owner]):
     def draws(self) -> bool:
         """Whether its experts are drawn anew at every step."""
         return self.strategy.startswith(("sample", "nucleus"))
+
+    @property
+    def traced(self) -> bool:
+        """Whether it is wanted what each expert moves of it; who is asked alone moves all."""
+        return self.request.settings.provenance and self.expert is None
 
     @property
     def weighing(self) -> tuple[str, float, tuple[int, ...] | None, bool]:
@@ -124,6 +129,8 @@ class Rows(Generic[Owner]):
         self._posterior = torch.empty(0, count, device=device)
         self._weights = torch.empty(0, count, device=device)
         self._shares = torch.empty(0, count, device=device)
+        self._ways: dict[Row[Owner], Tensor] = {}
+        """Of rows that are traced: what each expert has moved, and the solver's memory of it."""
         self._condition: Condition = None
         self._questions: _Questions | None = None
         self._crews: dict[tuple[int, bool, int], Crew] = {}
@@ -146,6 +153,9 @@ class Rows(Generic[Owner]):
             self._weights = torch.cat([self._weights, weights])
             self._posterior = torch.cat([self._posterior, torch.zeros_like(weights)])
             self._shares = torch.cat([self._shares, torch.zeros_like(weights)])
+            self._ways |= {
+                row: noise.new_zeros(2, weights.shape[1], *noise.shape[1:]) for row in some if row.traced
+            }
             self.rows.extend(some)
         self._questions = None
         self._crews.clear()
@@ -160,6 +170,8 @@ class Rows(Generic[Owner]):
         """Let rows go, done or not."""
         gone = set(numbers)
         kept = [number for number in range(len(self.rows)) if number not in gone]
+        for number in gone:
+            self._ways.pop(self.rows[number], None)
         self.rows = [self.rows[number] for number in kept]
         where = self._at(kept)
         self._x, self._memory = self._x[where], self._memory[where]
@@ -179,6 +191,15 @@ class Rows(Generic[Owner]):
         return some / steps.clamp(min=1)[:, None]
 
     @torch.inference_mode()
+    def moved(self, numbers: Sequence[int]) -> Tensor:
+        """How much of the way of some rows each expert went so far, (some, experts); signed."""
+        some = self._weights[self._at(numbers)].clone()
+        for place, number in enumerate(numbers):
+            if (way := self._ways.get(self.rows[number])) is not None:
+                some[place] = ways.shares(way[None, 0])[0]
+        return some
+
+    @torch.inference_mode()
     def step(self, chosen: Sequence[int] | None = None) -> Stepped:
         """One question to the velocity and one move, of all rows or of some."""
         numbers = range(len(self.rows)) if chosen is None else chosen
@@ -196,6 +217,8 @@ class Rows(Generic[Owner]):
             mixed = self._mixed(numbers, rows, x_t, t, condition)
         kept = _some(self._memory, where) if any(move.remembers for move in table) else None
         x_next, memory = solver.moved(now, x_t, mixed.velocity, kept)
+        if mixed.parts is not None:
+            self._move_parts(rows, now, mixed.parts)
         weights = _some(self._weights, where)
         self._x = _put(self._x, where, x_next)
         if memory is not None:
@@ -207,6 +230,15 @@ class Rows(Generic[Owner]):
         for row in rows:
             row.at += 1
         return Stepped(x_t, t, mixed.velocity, weights, mixed.disagreement)
+
+    def _move_parts(self, rows: Sequence[Row[Owner]], now: Tensor, parts: Tensor) -> None:
+        """Move what each expert has moved of traced rows as the rows themselves are moved."""
+        places = [place for place, row in enumerate(rows) if row.traced]
+        before, where = torch.stack([self._ways[rows[place]] for place in places]), self._at(places)
+        moved, memory = solver.moved(now[where], before[:, 0], parts[where], before[:, 1])
+        assert memory is not None, "it was given one"
+        for place, way in zip(places, torch.stack([moved, memory], 1), strict=True):
+            self._ways[rows[place]] = way
 
     def _at(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.long, device=self.ensemble.device)
@@ -254,7 +286,15 @@ class Rows(Generic[Owner]):
             guidance = torch.tensor(scales, device=self.ensemble.device)
         with at_once.at_work():
             return self.ensemble.mixed(
-                weights, x_t, t, condition, guidance, self._questions.bundles, at_once.ask, at_once.rows
+                weights,
+                x_t,
+                t,
+                condition,
+                guidance,
+                self._questions.bundles,
+                at_once.ask,
+                at_once.rows,
+                apart=any(row.traced for row in rows),
             )
 
     def _weigh(

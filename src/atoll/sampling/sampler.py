@@ -13,6 +13,7 @@ from atoll.config import SampleConfig
 from atoll.flow import solver
 from atoll.models.conditions import Condition, TextCondition
 from atoll.sampling import parts as parting
+from atoll.sampling import ways
 from atoll.sampling.abreast import Crew, crew
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.grouping import slices
@@ -135,22 +136,39 @@ class Sampler:
         weigh = weigher(ensemble, asked, strategy, part, crew)
         times = solver.asked(settings.solver, settings.steps, settings.shift)
         weights, apart, clock = [], [], iter(times)
+        each = settings.provenance and part.expert is None
 
-        def velocity(x_t: Tensor, t: Tensor) -> Tensor:
-            now = next(clock)
+        def velocity(state: Tensor, t: Tensor) -> Tensor:
+            x_t, now = ways.point(state) if each else state, next(clock)
             guidance = settings.guidance if settings.guided[0] <= now <= settings.guided[1] else 1.0
             weighed = weigh(x_t, t, now)
             mixed = ensemble.mixed(
-                weighed.weights, x_t, t, part.condition, guidance, weighed.questions, crew.ask, crew.rows
+                weighed.weights,
+                x_t,
+                t,
+                part.condition,
+                guidance,
+                weighed.questions,
+                crew.ask,
+                crew.rows,
+                apart=each,
             )
             weights.append(weighed.weights)
             apart.append(mixed.disagreement)
-            return mixed.velocity
+            return ways.velocity(mixed) if each else mixed.velocity
 
-        x_0 = solver.integrate(
-            velocity, noise, settings.steps, solver.SOLVERS[settings.solver](), report, settings.shift
+        state = solver.integrate(
+            velocity,
+            ways.begun(noise, len(ensemble.experts)) if each else noise,
+            settings.steps,
+            solver.SOLVERS[settings.solver](),
+            report,
+            settings.shift,
         )
-        return Samples(x_0, torch.stack(weights), torch.stack(apart), tuple(times), strategy, None)
+        x_0, moved = (ways.point(state), ways.shares(ways.moved(state))) if each else (state, None)
+        if settings.provenance and not each:
+            moved = weights[-1]  # whoever is asked alone goes all of the way
+        return Samples(x_0, torch.stack(weights), torch.stack(apart), tuple(times), strategy, None, moved)
 
     def _jump(
         self,

@@ -22,6 +22,8 @@ class Samples:
     strategy: str
     certainty: float | None
     """How sure the router was at t = 1, where that was looked at."""
+    moved: Float[Tensor, "num experts"] | None = None
+    """How much of the way from noise to sample each expert went, where `provenance` asks for it; signed."""
 
     def __len__(self) -> int:
         return len(self.x_0)
@@ -48,6 +50,7 @@ def joined(parts: Sequence[tuple[Sequence[int], Samples]]) -> Samples:
     order = torch.tensor([index for indices, _ in parts for index in indices]).argsort()
     samples = [part for _, part in parts]
     order = order.to(samples[0].x_0.device)
+    moved = [part.moved for part in samples if part.moved is not None]
     return Samples(
         x_0=torch.cat([part.x_0 for part in samples])[order],
         weights=torch.cat([part.weights for part in samples], dim=1)[:, order],
@@ -55,4 +58,5 @@ def joined(parts: Sequence[tuple[Sequence[int], Samples]]) -> Samples:
         times=samples[0].times,
         strategy=samples[0].strategy,
         certainty=samples[0].certainty,
+        moved=torch.cat(moved)[order] if len(moved) == len(samples) else None,
     )

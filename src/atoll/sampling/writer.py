@@ -132,13 +132,13 @@ class Writer:
             self._write(self.out / picture_name(index), picture(pixels[row]), about)
 
     def _replace_own(self) -> None:
-        """Pictures of an earlier request to this folder, by its own record, would be taken for ours."""
+        """What an earlier request left in this folder, by its own record, would be taken for ours."""
         record = earlier(self.out)
         if record is None:
             return
         for index in range(record.get("num", 0)):
             (self.out / picture_name(index)).unlink(missing_ok=True)
-        for name in (RECORD, DONE):
+        for name in (RECORD, DONE, provenance.FILE, provenance.PICTURE):
             (self.out / name).unlink(missing_ok=True)
 
     def _write(self, path: Path, shown: Image.Image, about: Mapping[str, str]) -> None:

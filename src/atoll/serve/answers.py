@@ -66,6 +66,7 @@ def npz(model: Model, made: Made) -> bytes:
     if made.provenance is not None:
         arrays["times"] = np.array(made.provenance.times, np.float32)
         arrays |= {"weights": made.provenance.weights, "disagreement": made.provenance.disagreement}
+        arrays["moved"] = made.provenance.moved
     out = io.BytesIO()
     np.savez(out, **arrays)
     return out.getvalue()
@@ -134,6 +135,7 @@ def _way(way: Provenance) -> schema.Way:
         times=list(way.times),
         weights=_numbers(way.weights.swapaxes(0, 1)),
         disagreement=_numbers(way.disagreement.T),
+        moved=_numbers(way.moved),
     )
 
 

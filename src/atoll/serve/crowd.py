@@ -161,7 +161,8 @@ class Crowd:
         if request.settings.provenance:
             times = tuple(move.t for move in rows.moves_of(ensemble, request))
             weights = np.zeros((len(times), num, experts), np.float32)
-            way = Provenance(times, weights, np.zeros((len(times), num), np.float32))
+            apart, moved = (np.zeros(size, np.float32) for size in ((len(times), num), (num, experts)))
+            way = Provenance(times, weights, apart, moved)
         shares = np.zeros((num, experts), np.float32)
         return Work(ticket, strategy, certainty, torch.zeros(num, *ensemble.shape), shares, way, num)
 
@@ -226,6 +227,8 @@ class Crowd:
         for ticket, places in finished.items():
             work, indices = self.works[ticket], [self.rows.rows[done[place]].index for place in places]
             work.x_0[indices], work.shares[indices] = x_0[places], shares[places]
+            if work.way is not None:
+                work.way.moved[indices] = self.rows.moved([done[place] for place in places]).cpu().numpy()
             work.left -= len(places)
         self.rows.leave(done)
         for ticket in finished:

@@ -108,6 +108,8 @@ class Way(BaseModel):
     """(sample, time, expert)"""
     disagreement: list[list[float]]
     """(sample, time)"""
+    moved: list[list[float]]
+    """(sample, expert): how much of the way from noise to sample each expert's velocity went; signed."""
 
 
 class SamplesAnswer(BaseModel):

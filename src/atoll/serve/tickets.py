@@ -42,6 +42,8 @@ class Provenance:
     """(asked, num, experts)"""
     disagreement: NDArray[np.float32]
     """(asked, num)"""
+    moved: NDArray[np.float32]
+    """(num, experts): how much of each sample's way each expert went; signed."""
 
 
 @dataclass(frozen=True)

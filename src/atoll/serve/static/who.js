@@ -59,16 +59,17 @@ const Who = (() => {
     return item;
   }
 
-  function words(sample, off) {
+  function words(sample, off, moved) {
     const leading = sample.shares.indexOf(Math.max(...sample.shares));
     const without = off.size ? ` Without expert ${[...off].sort((a, b) => a - b).join(", ")}.` : "";
-    return `Seed ${sample.seed}: mostly expert ${leading}, ${percent(sample.shares[leading])} of the way.${without} Press an expert to switch it off and see the same seed without it.`;
+    const went = moved && Math.abs(moved[leading] - sample.shares[leading]) >= 0.0005 ? `, and its velocity went ${percent(moved[leading])} of the way` : "";
+    return `Seed ${sample.seed}: mostly expert ${leading}, ${percent(sample.shares[leading])} of the weight${went}.${without} Press an expert to switch it off and see the same seed without it.`;
   }
 
   function show(answer, index, off, toggle, model) {
     const sample = answer.samples[index], way = answer.provenance;
     document.getElementById("who").hidden = model.parts.length < 2;
-    document.getElementById("who-words").textContent = words(sample, off);
+    document.getElementById("who-words").textContent = words(sample, off, way && way.moved ? way.moved[index] : null);
     const list = document.getElementById("experts"), focused = list.contains(document.activeElement) ? document.activeElement.dataset.expert : null;
     list.replaceChildren(...model.parts.map((number) => expert(number, sample.shares[number], off.has(number), toggle, model.names[number])));
     if (focused !== null) list.querySelector(`[data-expert="${focused}"]`).focus();
