@@ -14,7 +14,7 @@ from atoll.components import adding, growing
 from atoll.data.parts import Parts
 from atoll.errors import ConfigError, DataError, RunError
 from atoll.evaluate import credit, held_out
-from atoll.runs import Run
+from atoll.runs import Run, runs_folder
 from atoll.sampling import opening
 from tests.components.conftest import own_pictures
 
@@ -48,6 +48,9 @@ def test_a_part_is_made_of_what_is_new_and_added(finished, arrived):
     assert [part["rows"] for part in paid] == [4, 4, 4, 4]
     with pytest.raises(DataError, match="no sample that is not in the run already"):
         growing.grow(finished, str(arrived), SMALL)
+    assert not (runs_folder() / f"{finished.config.name}-4-component").exists(), (
+        "what is new is looked for again"
+    )
     assert len(finished.members.added) == 1
 
 
@@ -69,7 +72,7 @@ def test_too_few_samples_are_refused_before_anything_is_trained(finished, tmp_pa
     np.savez(tmp_path / "few.npz", images=own_pictures(count=5))
     with pytest.raises(DataError, match="5 samples are too few"):
         growing.grow(finished, str(tmp_path / "few.npz"), SMALL)
-    assert not Run.open(tmp_path / "runs" / "tiny-3-component").expert(0).done
+    assert not (tmp_path / "runs" / "tiny-3-component").exists()
 
 
 def test_a_run_without_samples_must_be_told_what_is_new(finished):

@@ -1,6 +1,8 @@
 """A run grows by data that has arrived: a part on that data alone, by the run's own recipe, is added."""
 
-from collections.abc import Callable, Collection, Iterable
+import contextlib
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,10 +39,22 @@ def grow(
     private = _begun(resolved)
     made = Stage(private.path / "component", ComponentContents)
     if not made.done:
-        making.make(
-            private, run, made.path, progress=progress, prepared=lambda: leave_out(private, known(run))
-        )
+        with _gone_if_refused(private):
+            making.make(
+                private, run, made.path, progress=progress, prepared=lambda: leave_out(private, known(run))
+            )
     return Growth(adding.add(run, made.path), private, made.contents.rows)
+
+
+@contextlib.contextmanager
+def _gone_if_refused(private: Run) -> Iterator[None]:
+    """Leave nothing of samples that are too few, known or of another kind: next time there may be others."""
+    try:
+        yield
+    except DataError:
+        if not private.expert(0).path.exists():
+            shutil.rmtree(private.path)
+        raise
 
 
 def _begun(resolved: RunConfig) -> Run:
