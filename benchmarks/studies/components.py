@@ -99,7 +99,7 @@ def rest_of(run: Run, data: Path, split: int, folder: Path) -> Path:
     channels_first = pictures if shape[0] == 1 else np.moveaxis(pictures, -1, 1)
     kept = np.array([np.ascontiguousarray(one).tobytes() not in gone for one in channels_first])
     file = folder / f"{run.config.name}-rest-{split}.npz"
-    np.savez(file, **{name: value[kept] for name, value in arrays.items()})
+    np.savez(file, images=arrays["images"][kept])
     return file
 
 
