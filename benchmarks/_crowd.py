@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import insert
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from atoll.net import keys, ledger, log
+from atoll.net import keys, ledger, log, signing
 from atoll.net.api import create_app
 from atoll.net.artifacts import Artifacts
 from atoll.net.books import Books
@@ -264,6 +264,22 @@ class Volunteer:
         answer = self.client.heartbeat(self.offer.lease, message)
         self.every = answer.heartbeat_s
         return answer.verdict == "keep"
+
+    def ready_beats(self, count: int) -> list[bytes]:
+        """Heartbeats signed beforehand, byte for byte, so that sending one costs next to nothing."""
+        assert self.offer is not None
+        message = Heartbeat(fence=self.offer.fence, step=self.offer.unit.first)
+        body, path = message.model_dump_json().encode(), f"/v1/leases/{self.offer.lease}/heartbeat"
+        url = self.client.addresses[0]
+        own = {"Host": url.removeprefix("http://"), "Content-Type": "application/json"}
+        requests = []
+        for _ in range(count):
+            request = signing.Request("POST", f"{url}{path}")
+            signed = signing.sign(request, body, self.client.key, self.client.device, self.client.now())
+            headers = {**own, "Content-Length": str(len(body)), **signed}
+            lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+            requests.append("\r\n".join([*lines, "", ""]).encode() + body)
+        return requests
 
     def hand_on(self, step: int, folder: Path) -> None:
         """A state on the way, from which others can go on."""

@@ -40,7 +40,7 @@ def main(folder: Path, recipe: str, settings: list[str]) -> int:
         victim = workers[0]
         while host.poll() is None and victim.poll() is None:
             time.sleep(0.5)
-            if "training" in logs[0].read_text():
+            if _last(logs[0]).startswith("training "):
                 victim.send_signal(signal.SIGKILL)
                 print(f"Worker 0 was killed in the middle of {_last(logs[0])!r}; it comes back.", flush=True)
                 victim.wait()
@@ -60,7 +60,7 @@ def main(folder: Path, recipe: str, settings: list[str]) -> int:
 
 
 def _last(log: Path) -> str:
-    return log.read_text().strip().splitlines()[-1]
+    return (log.read_text().strip().splitlines() or [""])[-1]
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from atoll.net import audit, auditors, cases, keeping, ledger
 from atoll.net.audit import Asked
 from atoll.net.comparing import Tools
+from atoll.net.log import Entry
 from atoll.net.protocol import Numerics
 from atoll.net.sources import open_source
 from atoll.net.tables import RecordRow, SubmissionRow, TaskRow, VerdictRow
@@ -90,6 +92,20 @@ def test_whoever_does_not_show_states_is_replayed_as_a_whole_and_not_punished(wo
     assert (offer.unit.first, offer.unit.last) == (0, 20)
     assert bob.submit(offer).json()["state"] == "accepted"
     assert world.escrow(ann) == 1000
+
+
+def test_who_did_not_hear_the_answer_shows_states_again(world):
+    ann = world.machine()
+    ann.work()
+    world.tick()
+    (number,) = ann.kept
+    unit, values = ann.kept[number]
+    steps = ann.client.get(f"/v1/submissions/{number}").json()["wanted"]
+    states = {step: values[(step - unit.first) // unit.every] for step in steps}
+    assert states and [ann.show_states(number, unit, states).status_code for _ in range(2)] == [200, 200]
+    with world.database.reading() as session:
+        stated = session.scalars(select(Entry.kind).where(Entry.kind == "commitment")).all()
+    assert len(stated) == len(states), "said once in the log"
 
 
 def test_states_that_were_not_committed_to_or_asked_for_are_not_taken(world):

@@ -1,8 +1,8 @@
 """Everything that can go wrong on the coordinator's side, by random schedules with a clock of the tests' own.
 
 Requests are lost before the coordinator heard them, or their answers after it acted; uploads are cut short,
-false, or meet a full disk; machines fall silent and come back, share one key, or have a wrong clock; the
-coordinator is killed and started again on the same database, or is away for hours; the database is locked.
+false, or meet a full disk; machines fall silent and come back, or share one key; the coordinator is killed
+and started again on the same database, or is away for hours; the database is locked, the store away.
 After every schedule: the run is what one machine alone would have made, every unit was accepted once, and the
 books add up to the price of the work.
 """
@@ -18,6 +18,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import func, select
 
+from atoll.errors import StorageError
 from atoll.net import artifacts, keeping, keys, ledger, protocol
 from atoll.net.artifacts import ArtifactError
 from atoll.net.books import Books
@@ -86,7 +87,7 @@ class Volunteer:
                 self.lease()
             else:
                 self.work()
-        except (Lost, Away, ArtifactError) as error:
+        except (Lost, Away, ArtifactError, StorageError) as error:
             self.world.faults.add(type(error).__name__)
         except LeaseError as error:
             assert error.code == "missing", error  # the upload was lost: it comes again
@@ -193,8 +194,22 @@ class World:
                 self.here.database.patience = 0.001
                 self.random.choice(self.volunteers).turn()
                 self.here.database.patience = 5
+        elif choice < 0.14:
+            self.lose_the_store()
         else:
             self.random.choice(self.volunteers).turn()
+
+    def lose_the_store(self):
+        """For a minute, in which everybody tries to go on."""
+
+        def away(*arguments):
+            raise StorageError("the bucket is away")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.here.artifacts.store, "upload", away)
+            for volunteer in self.volunteers:
+                volunteer.turn()
+                self.clock.time += 60 / len(self.volunteers)
 
     def finish(self):
         """Random turns, then calm until all is done."""
@@ -250,7 +265,7 @@ def test_random_schedules(tmp_path, group):
             check(world)
             faults |= world.faults
             world.here.database.close()
-    assert faults == {"Lost", "Away", "ArtifactError"}
+    assert faults == {"Lost", "Away", "ArtifactError", "StorageError"}
 
 
 def test_random_schedules_on_postgresql(tmp_path, postgresql):

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from atoll import config
+from atoll.net import units
 from atoll.net.database import Database
 from atoll.net.limits import Limits
 from atoll.net.protocol import Numerics
@@ -63,13 +64,12 @@ def test_four_strangers_make_the_same_bits_as_one_machine(tiny, tmp_path, record
                     process.kill()
                 process.wait()
     said = [json.loads(out.splitlines()[-1]) for out, _ in ends]
-    assert sum(one["accepted"] for one in said) == sum(one["submitted"] for one in said) >= 14 - killed
-    assert _accepted(url) >= 14
+    assert sum(one["accepted"] for one in said) == sum(one["submitted"] for one in said) >= 13 - killed
+    assert _accepted(url) >= 13
     made = Run(runs / "tiny", pinned(config.load(tiny, PINNED)))
-    for node in graph.nodes(made):
-        twin = graph.node(recorded.run, node.name).stage.record
-        assert node.stage.record.made_from == twin.made_from or node.kind.name == "report", node.name
-        assert node.stage.record.files == twin.files or node.kind.name == "report", node.name
+    assert made.report.done, "its host has drawn it"
+    for node in units.stages(made):
+        assert node.stage.record == graph.node(recorded.run, node.name).stage.record, node.name
 
 
 def _kill_some(workers, join, folder):

@@ -124,7 +124,8 @@ def test_a_connection_that_is_cut_within_a_request_changes_nothing(tmp_path):
     offer = machine.lease()
     paths = [("POST", f"/v1/{name}") for name in ("accounts", "leases", "reconcile")]
     paths += [("POST", f"/v1/leases/{offer.lease}/{name}") for name in ("heartbeat", "progress", "submit")]
-    paths += [("POST", f"/v1/leases/{offer.lease}/release"), ("PUT", f"/v1/files/{'0' * 64}")]
+    paths += [("POST", f"/v1/leases/{offer.lease}/release"), ("POST", "/v1/submissions/none/states")]
+    paths += [("PUT", f"/v1/files/{'0' * 64}")]
     with listening(create_app(here)) as address:
         host, port = address.removeprefix("http://").split(":")
         for method, path in paths:

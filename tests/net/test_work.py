@@ -147,7 +147,7 @@ def test_a_mistake_is_one_line(network, tmp_path):
 def test_two_machines_make_the_same_of_whatever_is_not_trained(recorded, tmp_path):
     """So that two accounts can agree on it: byte for byte but for what tells of time."""
     others = [unit for unit in recorded.asked if unit.role != "train"]
-    assert {unit.stage for unit in others} == {"data", "partition", "samples", "report"}
+    assert {unit.stage for unit in others} == {"data", "partition", "samples"}
     for number, unit in enumerate(others):
         folder = tmp_path / str(number) / "run"
         recorded.network.lay_out(unit.inputs, folder)

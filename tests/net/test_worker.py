@@ -10,7 +10,7 @@ from sqlalchemy import select
 from atoll.config import validate
 from atoll.evaluate import stage
 from atoll.net import filing
-from atoll.net.tables import SubmissionRow, TaskRow
+from atoll.net.tables import Happening, SubmissionRow, TaskRow
 from atoll.runs import Run, evaluations, graph
 from tests.net.joined import CHOICES, Faulty, Quiet, inline, lent, same_table, served, work_on
 
@@ -29,7 +29,7 @@ def test_one_worker_does_it_all_and_says_so(run_of_units, recorded, tmp_path):
     assert "expert 0 @ 0..10: accepted" in words and "thank you" in words
     assert "asking for work" in tell.moments, "at every moment it says what it does"
     laid = Run(run_of_units.path, run_of_units.config)
-    assert all(node.stage.done for node in graph.nodes(laid))
+    assert all(node.stage.done for node in graph.nodes(laid) if not node.kind.page)
     assert laid.samples.record == recorded.run.samples.record
 
 
@@ -65,7 +65,6 @@ def test_what_is_measured_counts_once_two_accounts_agree(recorded, tmp_path):
     tree = {**recorded.network.config.model_dump(mode="json"), "evaluate": judged}
     run = Run(tmp_path / "runs" / "tiny", validate(tree, "a test"))
     shutil.copytree(recorded.run.path, run.path)
-    shutil.rmtree(run.report.path)
     with served(run, replace(CHOICES, quorum=2, audits=False)) as (hosted, url):
         first, second = (lent(url, tmp_path / f"home{number}", start=inline) for number in range(2))
         alone = work_on(first, once=True)
@@ -140,13 +139,28 @@ def test_any_schedule_of_faults_and_deaths_ends_with_the_same_bits(run_of_units,
         _credited_once(hosted, recorded)
 
 
-class Hasty:
-    """This machine's clock, but nobody waits long by it."""
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_a_clock_that_is_two_hours_wrong_costs_nothing(run_of_units, recorded, tmp_path, hours):
+    with served(run_of_units) as (hosted, url):
+        joining = lent(url, tmp_path / "home", start=recorded)
+        joining.clock = Hasty(hours * 3600.0)
+        answer = work_on(joining)
+        assert answer["ended"] == "finished" and answer["accepted"] == len(recorded.units)
+        assert same_table(hosted, recorded) > 30
+        hosted.coordinator.faults.write(hosted.coordinator.database, 0.0)
+        with hosted.coordinator.database.reading() as session:
+            assert "request_clock" in session.scalars(select(Happening.kind)).all()
+    assert {"event": "clock_wrong", "seconds": -hours * 3600} in joining.faults
 
-    def __init__(self):
+
+class Hasty:
+    """This machine's clock, or one that goes wrong by so many seconds, but nobody waits long by it."""
+
+    def __init__(self, wrong=0.0):
         from atoll.storage.clock import CLOCK
 
-        self.now, self.date, self.wait, self._sleep = CLOCK.now, CLOCK.date, CLOCK.wait, CLOCK.sleep
+        self.now, self.wait, self._sleep = CLOCK.now, CLOCK.wait, CLOCK.sleep
+        self.date = lambda: CLOCK.date() + wrong
 
     def sleep(self, seconds):
         self._sleep(min(seconds, 0.02))

@@ -21,6 +21,7 @@ from atoll.config import Facts, RunConfig
 from atoll.errors import ConfigError, RunError
 from atoll.net import (
     contributing,
+    drawing,
     filing,
     judging,
     keeping,
@@ -300,7 +301,7 @@ def _manifest(config: RunConfig, choices: Choices, key: str, log_key: str) -> Ma
     return Manifest(
         name=config.name,
         resolved=config.model_dump(mode="json"),
-        graph=tuple(node.name for node in graph.made(run)),
+        graph=tuple(node.name for node in units.stages(run)),
         precision=config.expert.precision,
         price=choices.price,
         target_s=choices.target,
@@ -353,6 +354,7 @@ def serve(
         look()
         hosted.keep_books()
         hosted.lay_out()
+        drawing.draw(hosted.run, hosted.run.path / FOLDER)
         return True
 
 
@@ -364,6 +366,7 @@ def _watch(
         look()
         if hosted.coordinator.done:
             hosted.lay_out()
+            drawing.draw(hosted.run, hosted.run.path / FOLDER)
             ended.wait(hosted.choices.linger)
             server.should_exit = True
             return

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from atoll.errors import AtollError
-from atoll.net import standing
+from atoll.net import standing, units
 from atoll.net.shelves import folder_of
 from atoll.net.tables import PathRow
 from atoll.net.telling import Tell, counted
-from atoll.runs import DONE, graph
+from atoll.runs import DONE
 
 if TYPE_CHECKING:
     from atoll.net.host import Hosted
@@ -21,7 +21,7 @@ class Narrator:
 
     def __init__(self, tell: Tell, hosted: "Hosted") -> None:
         self._tell, self._hosted = tell, hosted
-        self._stages = {f"{folder_of(node)}/{DONE}": node.name for node in graph.made(hosted.run)}
+        self._stages = {f"{folder_of(node)}/{DONE}": node.name for node in units.stages(hosted.run)}
         self._told: set[str] | None = None
         """Stages that are there, as far as somebody was told."""
         self._machines = self._aside = 0

@@ -52,7 +52,7 @@ def ready(run: Run, table: Table, read: Callable[[File], bytes], sizes: Sizes) -
     """All units that can be worked on now; those that somebody works on already are among them."""
     done, shelves = finished_stages(run, table), Shelves(run, table)
     units: list[Unit] = []
-    for node in graph.made(run):
+    for node in stages(run):
         if node.name not in done and all(one.name in done for one in node.inputs):
             if node.kind.adopts:
                 raise RunError(f"{node.name} comes from elsewhere; make it here first, by `atoll run`")
@@ -61,9 +61,18 @@ def ready(run: Run, table: Table, read: Callable[[File], bytes], sizes: Sizes) -
 
 
 def finished(run: Run, table: Table) -> bool:
-    """Whether every stage that the recipe asks for is there."""
+    """Whether every stage that strangers make is there."""
     done = finished_stages(run, table)
-    return all(node.name in done for node in graph.made(run))
+    return all(node.name in done for node in stages(run))
+
+
+def stages(run: Run) -> list[Node]:
+    """What strangers make: everything but pages.
+
+    Those tell of the machine that drew them, so that no two would agree on one, and a stranger's could do
+    anything in a browser.
+    """
+    return [node for node in graph.made(run) if not node.kind.page]
 
 
 def finished_stages(run: Run, table: Table) -> set[str]:

@@ -66,6 +66,8 @@ class Kind:
     """Whether its maker tells its progress."""
     judges: bool = False
     """Whether it only measures what others are."""
+    page: bool = False
+    """Whether it is a page for people, from which nothing is made: whoever has the run draws it."""
     parts: str = ""
     """What cuts it into parts for several machines, as `module:class`; see `Parts`."""
 
@@ -383,6 +385,7 @@ KINDS: tuple[Kind, ...] = (
         reads=edges.of_report,
         records=lambda config, index: ["partition"],
         again=True,
+        page=True,
     ),
 )
 """All stages that there are."""
