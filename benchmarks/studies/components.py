@@ -58,7 +58,7 @@ def trained(resolved: RunConfig) -> Run:
     encode.prepare(run)
     partition.partition(run)
     for node in graph.nodes(run):
-        if node.kind.network:
+        if node.training is not None:
             node.make()
     return run
 

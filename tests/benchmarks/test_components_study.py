@@ -5,8 +5,10 @@ import pytest
 import torch
 from benchmarks.studies import components
 
+from atoll import config
 from atoll.data.store import Reader, to_values
 from atoll.models import checkpoint
+from tests.conftest import TINY
 
 
 def test_a_class_is_left_out_and_comes_alone(tmp_path):
@@ -42,3 +44,10 @@ def test_what_is_trained_again_is_less_than_all(finished):
     config = finished.config
     samples = [3 * config.expert.steps * config.expert.batch, config.expert.steps * config.expert.batch]
     assert 0 < shares["one expert again, routed in closed form, of all training"] < samples[1] / samples[0]
+
+
+def test_a_run_is_trained_with_what_its_experts_begin_with(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATOLL_RUNS", str(tmp_path / "runs"))
+    (tmp_path / "tiny.toml").write_text(TINY)
+    run = components.trained(config.load(tmp_path / "tiny.toml", ["start.steps=2"]))
+    assert run.start.done and run.router.done and all(run.expert(k).done for k in range(3))
