@@ -172,3 +172,30 @@ def test_exact_experts_are_all_worth_something():
     apart = shapley.differences(experts_of(data, x_t, t), common(data, x_t, t))
     values = shapley.shapley(Game.of(data.posterior(x_t, t), apart, common(data, x_t, t), target)).mean(0)
     assert bool((values > 0).all())
+
+
+def test_replaced_is_the_loss_at_home_of_the_others_by_their_shares():
+    """By velocities themselves: the mean of the others in the place of the one, whatever the base is."""
+    _, apart, base, target = parts = game(3, 4)
+    cluster, priors = torch.tensor([0, 7, 7, 2, 0]), torch.tensor([0.5, 0.3, 0.2])
+    lost = shapley.replaced(Game.of(*parts), cluster, (0, 7, 2), priors)
+    v = apart + base[None]
+    for i, home in enumerate((0, 7, 2)):
+        share = priors.double().clone()
+        share[i] = 0
+        others = torch.einsum("k,kb...->b...", share / share.sum(), v)
+        direct = (others - target).square().flatten(1).mean(1) - (v[i] - target).square().flatten(1).mean(1)
+        assert torch.allclose(lost[:, i], torch.where(cluster == home, direct, 0.0))
+
+
+def test_at_the_noise_replaced_is_how_far_a_cluster_lies_from_the_rest():
+    """At t = 1 perfect experts say noise - μ_i: λ_i ‖μ_i - μ_{-i}‖² of unequal clusters, by hand."""
+    means = torch.tensor([[3.0, 0.0], [0.0, 2.0], [-1.0, -1.0]]).double()
+    cluster, priors = torch.tensor([0, 0, 1, 2]), torch.tensor([0.5, 0.25, 0.25])
+    noise = torch.randn(4, 2, generator=torch.Generator().manual_seed(0)).double()
+    apart = -means[:, None].expand(3, 4, 2)
+    target = noise - means[cluster]  # its mean given the cluster
+    lost = shapley.replaced(Game.of(torch.ones(4, 3) / 3, apart, noise, target), cluster, (0, 1, 2), priors)
+    rest = [(0.25 * means[1] + 0.25 * means[2]) / 0.5, (0.5 * means[0] + 0.25 * means[2]) / 0.75]
+    away = [float((means[i] - rest[i]).square().mean()) for i in range(2)]
+    assert lost.mean(0)[:2].tolist() == pytest.approx([0.5 * away[0], 0.25 * away[1]])

@@ -68,6 +68,17 @@ def test_noises_do_not_depend_on_what_is_asked_at_once_but_on_the_epoch(tmp_path
     assert not torch.equal(first, held_out.noise(run_of(tmp_path, epoch=1), slice(0, 5), (2,)))
 
 
+def test_rows_near_the_noise_are_at_one_time_of_other_samples_and_change_with_the_epoch(tmp_path):
+    plan, later = (held_out.near_the_noise(run_of(tmp_path, epoch=epoch), 200) for epoch in (0, 1))
+    assert torch.equal(plan.t, torch.full((64,), 0.9)) and len(set(plan.sample.tolist())) == 64
+    assert plan.points.tolist() == list(range(200)), "any of them may be behind so much noise"
+    assert set(plan.sample.tolist()) != set(later.sample.tolist())
+    few = held_out.near_the_noise(run_of(tmp_path), 16)
+    assert torch.bincount(few.sample).tolist() == [4] * 16
+    many = held_out.near_the_noise(run_of(tmp_path, num=2000), 5000)
+    assert len(many.t) == held_out.NEAR_ROWS
+
+
 def test_where_nothing_is_held_out_samples_of_training_stand_in_with_a_word(finished, caplog):
     with caplog.at_level(logging.WARNING):
         held = held_out.samples(finished)

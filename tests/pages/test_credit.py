@@ -100,3 +100,7 @@ def test_a_browser_has_nothing_to_complain_about(valued, traced, tmp_path, width
         assert (seen.pictures, seen.broken, seen.drawings) == (pictures, 0, drawings)
         assert seen.sticks_out <= 0
         assert seen.cut == 0
+
+
+def test_the_likeliest_part_comes_first():
+    assert credit._likeliest_first([0.1, 0.7, 0.2]) == [(1, 0.7), (2, 0.2), (0, 0.1)]

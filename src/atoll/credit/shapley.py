@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 Weights = Float[Tensor, "batch experts"]
@@ -114,6 +114,27 @@ def left_out(game: Game) -> Rows:
         left = weights.sum(1, keepdim=True)
         share = game.weights.sum(1, keepdim=True) / left.clamp(min=1e-12)
         rows.append(losses(game.weighed(torch.where(left > 1e-12, weights * share, 0.0))) - whole)
+    return torch.stack(rows, 1)
+
+
+def replaced(
+    game: Game, cluster: Int[Tensor, " batch"], owner: Sequence[int], priors: Float[Tensor, " experts"]
+) -> Rows:
+    """‖v_{-i} - v*‖² - ‖v_i - v*‖² on samples of expert i's own cluster, zero elsewhere; the base cancels.
+
+    With v_{-i} = Σ_{j≠i} λ_j v_j / (1 - λ_i), the others by their shares (DDM eq. 5 at t = 1 without i). Near
+    the noise it says how far from the rest a cluster lies that the expert knows: of all values, this orders
+    parts most as a Fréchet distance does that leaves them out. Caveat: it says little of how well details are
+    known, and the others can lower it by saying what the expert says.
+    """
+    rows, alone = [], game.base[:, None] + 2 * game.along + game.pairs.diagonal(dim1=1, dim2=2)
+    for i, home in enumerate(owner):
+        others = priors.to(game.pairs.dtype).clone()
+        others[i] = 0
+        others = others / others.sum().clamp(min=1e-12)
+        together = game.base + 2 * game.along @ others
+        together = together + torch.einsum("i,bij,j->b", others, game.pairs, others)
+        rows.append(torch.where(cluster == home, together - alone[:, i], 0.0))
     return torch.stack(rows, 1)
 
 

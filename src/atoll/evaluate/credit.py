@@ -46,6 +46,7 @@ def value(
     ensemble, held = _ensemble(run), held_out.samples(run, brought)
     base = ground.ground(run, ensemble.device, held.batch.x_0)
     played = worth.play(run, ensemble, base, held.batch, _counted(progress))
+    late = worth.play(run, ensemble, base, held.batch, rows=held_out.near_the_noise(run, len(held.batch.x_0)))
     seed = held_out.seed_of(run)
     record = {
         "run": run.config.name,
@@ -56,8 +57,8 @@ def value(
         "rows": len(played.plan.t),
         "base": base.name,
         "networks": evaluation.networks(run),
-        "cost": cost(run, ensemble, base.network, played.owner),
-        **values.record(run, played),
+        "cost": cost(run, ensemble, base.network, played.owner, len(played.plan.t) + len(late.plan.t)),
+        **values.record(run, played, late),
         "samples": own(run, progress),
     }
     write_json(run.path / CREDIT, stamped(record))
@@ -121,12 +122,12 @@ def _held(held: Held, used: int) -> dict[str, Any]:
     return {"samples": len(held.batch.x_0), "used": used, "unseen": held.held_out, "digest": numbers}
 
 
-def cost(run: Run, ensemble: Ensemble, base: bool, numbers: Sequence[int]) -> dict[str, float]:
-    """What valuing these parts costs, in FLOPs and as a share of the training of one expert, the dearest."""
+def cost(run: Run, ensemble: Ensemble, base: bool, numbers: Sequence[int], rows: int) -> dict[str, float]:
+    """What these parts at so many rows cost, in FLOPs and as a share of the dearest training of one."""
     parts = run.parts
     forward = [_forward(parts[number]) for number in numbers]
     router = _forward(run.router) if ensemble.router is not None and run.router.done else 0.0
-    flops = run.config.credit.num * (sum(forward) + router + (forward[0] if base else 0.0))
+    flops = rows * (sum(forward) + router + (forward[0] if base else 0.0))
     return {"flops": flops, "of_one_training": flops / training(run, forward, numbers)}
 
 

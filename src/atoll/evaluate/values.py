@@ -22,14 +22,17 @@ Of = Callable[[Game], Tensor]
 """Rows of a game, one number for each part."""
 
 
-def record(run: Run, played: Played) -> dict[str, Any]:
-    """Everything as JSON; values are in units of the training loss."""
+def record(run: Run, played: Played, late: Played) -> dict[str, Any]:
+    """Everything as JSON; values are in units of the training loss. `late` are rows near the noise."""
     clip, owner = run.config.credit.clip, played.owner
     clipped = defence.clip(played.game, played.cluster, played.plan.stratum, clip, owner)
     every = run.members.count(run.config.partition.clusters)
     return {
         "loss": _losses(played),
-        "parts": parts(run, played, clipped),
+        "parts": [
+            {**part, "replaced": lost}
+            for part, lost in zip(parts(run, played, clipped), replaced(played, late), strict=True)
+        ],
         "times": _by_time(run, played),
         "clusters": _by(played, played.cluster, [str(k) for k in range(every)]),
         "classes": _classes(run, played),
@@ -37,6 +40,14 @@ def record(run: Run, played: Played) -> dict[str, Any]:
         "likeness": (alike := defence.likeness(played.game)).tolist(),
         "copies": [(owner[i], owner[j]) for i, j in defence.copies(alike)],
     }
+
+
+def replaced(played: Played, late: Played) -> list[dict[str, Any]]:
+    """What is lost at home near the noise where the others, by their shares, answer in a part's place."""
+    counts = torch.bincount(played.cluster, minlength=max(late.owner) + 1)
+    priors = counts[list(late.owner)] / counts.sum()
+    rows = shapley.replaced(late.game, late.cluster, late.owner, priors)
+    return _column(measured(late, rows), len(rows))
 
 
 def part_name(run: Run, number: int) -> str:
@@ -192,7 +203,7 @@ def _by(played: Played, group: Tensor, names: Sequence[str]) -> list[dict[str, A
 def table(record: dict[str, Any]) -> str:
     """The record for a person."""
     width = max(12, *(2 + len(part["part"]) for part in record["parts"]))
-    head = ("part", "samples", "value", "± 95 %", "per cent", "missed", "left out", "routed")
+    head = ("part", "samples", "value", "± 95 %", "per cent", "missed", "left out", "replaced", "routed")
     lines = [line(head, width)]
     for part in record["parts"]:
         value = part["value"]
@@ -204,6 +215,7 @@ def table(record: dict[str, Any]) -> str:
             "" if part["per_cent"] is None else f"{part['per_cent']:.1f} %",
             f"{part['missed']['value']:.3g}",
             f"{part['left_out']['value']:.3g}",
+            f"{part['replaced']['value']:.3g}",
             f"{100 * part['routed']['value']:.1f} %",
         ]
         lines.append(line(cells, width) + ("   look at it" if part["look"] else ""))

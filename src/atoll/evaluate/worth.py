@@ -43,14 +43,22 @@ class Played:
 
 @torch.inference_mode()
 def play(
-    run: Run, ensemble: Ensemble, base: Ground, batch: Batch, progress: Progress | None = None
+    run: Run,
+    ensemble: Ensemble,
+    base: Ground,
+    batch: Batch,
+    progress: Progress | None = None,
+    rows: Plan | None = None,
 ) -> Played:
-    """Ask every part that is there and the base about the same noisy held-out samples, some at a time."""
+    """Ask every part that is there and the base about the same noisy held-out samples, some at a time.
+
+    By default about those of the run's epoch.
+    """
     if ensemble.router is None and len(ensemble.experts) > 1:
         raise ConfigError(
             "this run has no router, so that nobody knows who answers; run `atoll router` first"
         )
-    rows = held_out.plan(run, len(batch.x_0))
+    rows = rows or held_out.plan(run, len(batch.x_0))
     points = batch.x_0[rows.points].to(ensemble.device)
     games, size = [], run.config.credit.batch
     for start in range(0, len(rows.t), size):

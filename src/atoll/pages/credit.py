@@ -86,12 +86,17 @@ def write_traced(run: Run, picture: Path, traced: Mapping[str, Any]) -> Path:
                 "nearest": traces.nearest(run, traced["nearest"][k] if traced["nearest"] else []),
                 "royalty": traced["royalties"][k] if traced["royalties"] else None,
             }
-            for k, probability in enumerate(traced["posterior"])
+            for k, probability in _likeliest_first(traced["posterior"])
             if traced["bits_per_value_worse"][k] is not None  # who is gone made nothing
         ],
         plot=drawn(lambda axes: _routed(axes, times, traced["weights"])),
     )
     return _written((run.path / CREDIT).with_name(f"{picture.stem}.html"), page)
+
+
+def _likeliest_first(posterior: Sequence[float]) -> list[tuple[int, float]]:
+    """Parts with their probabilities: whose nearest samples one should look at comes first."""
+    return sorted(enumerate(posterior), key=lambda one: -one[1])
 
 
 def _routed(axes: Any, times: Sequence[float], weights: Sequence[Sequence[float]]) -> None:
