@@ -329,11 +329,23 @@ def send(requests: Sequence[bytes], address: str, until: float) -> list[float]:
             if since > until:
                 break
             line.sendall(request)
-            answer = line.recv(1 << 16)
+            answer = _answer(line)
             times.append(time.perf_counter() - since)
             if b" 200 " not in answer[:20]:
                 raise AtollError(f"a heartbeat was not taken: {answer[:200]!r}")
     return times
+
+
+def _answer(line: socket.socket) -> bytes:
+    """One answer as it comes, in however many pieces."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += line.recv(1 << 16)
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+    while len(body) < length:
+        body += line.recv(1 << 16)
+    return head
 
 
 def most(load: Load, folder: Path, url: str, count: int) -> dict[str, float]:
