@@ -50,6 +50,8 @@ REAL = 2000
 """Unseen pictures whose nearest training sample is looked at."""
 AT_NOISE, NOISE = 128, 0.9
 """Samples of each cluster, and how much noise, for values near the noise."""
+HOW = ("steps", "solver", "guidance")
+"""Options of how samples are drawn."""
 Tensors = dict[str, Tensor]
 
 
@@ -92,11 +94,12 @@ def _ids(run: Run) -> set[bytes]:
     return {bytes(raw) for name in parts.names for raw in parts.ids(name)}
 
 
-def drawn(run: Run, sampler: Sampler, num: int, steps: int) -> Tensors:
+def drawn(run: Run, sampler: Sampler, num: int, **settings: Any) -> Tensors:
     """As many samples of every expert, (experts, num, channels, *grid)."""
     experts = len(sampler.ensemble.experts)
     cluster = [index // num for index in range(experts * num)]
-    x_0 = sampler.sample(experts * num, strategy="oracle", cluster=cluster, steps=steps, batch=64, seed=1)
+    asked = {"strategy": "oracle", "cluster": cluster, "batch": 64, "seed": 1, **settings}
+    x_0 = sampler.sample(experts * num, **asked)
     return {"x_0": x_0.view(experts, num, *x_0.shape[1:]).half()}
 
 
@@ -165,23 +168,29 @@ def paid_rows(played: Played) -> Tensor:
 
 @torch.inference_mode()
 def near_the_noise(run: Run, sampler: Sampler, batch: Batch) -> Tensors:
-    """Values at home at one time at which little but the place of a cluster is known, against both bases.
+    """Values at home at one time at which little but the place of a cluster is known, against three bases.
 
     λ_k E[‖v_b - v*‖² - ‖v_k - v*‖²] with the mean of v* given x_t and cluster; base and one part are asked.
+    The third base are the others, by their shares: what `atoll credit` calls replaced, at more rows.
     """
     start = building.lone(run.start, torch.device("cpu")).experts[0]
     bases = {"start": start, "two moments": ground.gaussian(batch.x_0).velocity}
-    answer = {name: torch.zeros(len(sampler.ensemble.experts)) for name in bases}
+    experts, priors = sampler.ensemble.experts, run.partition.contents.priors
+    answer = {name: torch.zeros(len(experts)) for name in (*bases, "the others")}
     source = torch.Generator().manual_seed(0)
-    for k, share in enumerate(run.partition.contents.priors):
+    for k, share in enumerate(priors):
         points = batch.x_0[batch.cluster == k]
         noise = torch.randn(points[:AT_NOISE].shape, generator=source)
         t = torch.full((len(noise),), NOISE)
         x_t = path.point(points[:AT_NOISE], noise, t)
         target = expected_velocity(x_t, t, points, torch.ones(len(x_t), len(points), dtype=torch.bool))
-        own = (sampler.ensemble.experts[k](x_t, t, None) - target).square().mean()
-        for name, base in bases.items():
-            answer[name][k] = share * ((base(x_t, t, None) - target).square().mean() - own)
+        own = (experts[k](x_t, t, None) - target).square().mean()
+        others = sum(priors[j] * experts[j](x_t, t, None) for j in range(len(experts)) if j != k) / (
+            1 - share
+        )
+        instead = {name: base(x_t, t, None) for name, base in bases.items()} | {"the others": others}
+        for name, velocity in instead.items():
+            answer[name][k] = share * ((velocity - target).square().mean() - own)
     return answer
 
 
@@ -323,7 +332,8 @@ def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
     """One seed."""
     sampler = open_run_model(run, precision="float32")
     batch = unseen(run, options.held_out, options.most)
-    x_0 = kept(run, f"drawn-{options.num}", lambda: drawn(run, sampler, options.num, options.steps))["x_0"]
+    how = {name: value for name in HOW if (value := getattr(options, name)) is not None}
+    x_0 = kept(run, f"drawn-{options.num}", lambda: drawn(run, sampler, options.num, **how))["x_0"]
     spaces = kept(run, f"features-{options.num}", lambda: features(run, x_0, batch))
     valued = run.changed([f"credit.num={options.rows}"])
     played = played_against(valued, sampler, batch)
@@ -455,6 +465,8 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=10_000)
     parser.add_argument("--num", type=int, default=1000, help="samples that each expert draws")
     parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--solver", help="by default the recipe's, as the guidance")
+    parser.add_argument("--guidance", type=float)
     parser.add_argument("--rows", type=int, default=2000, help="noisy samples that values stand on")
     parser.add_argument("--known", type=int, default=25, help="samples of each expert whose maker is guessed")
     options = parser.parse_args()

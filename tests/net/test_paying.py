@@ -1,10 +1,14 @@
 """An epoch paid by a live coordinator: stated once, posted to who made the parts, found right by an audit."""
 
 import dataclasses
+import json
 import signal
 
 import pytest
+from typer.testing import CliRunner
 
+from atoll.cli import credit  # noqa: F401 - it adds its command to the app
+from atoll.cli.options import app
 from atoll.errors import ConfigError, RunError
 from atoll.net import audit, epochs, history, ledger, paying, rules, settling, sources
 from atoll.net.audit import Asked
@@ -62,6 +66,15 @@ def test_killed_while_it_pays_it_has_paid_once_or_not_at_all(tmp_path, point):
     world.database.close()
 
 
+def by_command(run):
+    """Epoch 1 measured and paid by `atoll credit --audit --ledger`."""
+    settings = ["credit.epoch=1", "credit.bins=2", "credit.budget=0.001"]
+    line = ["credit", str(run.path), "--audit", "--ledger", "--json"]
+    done = CliRunner().invoke(app, [*line, *(word for one in settings for word in ("--set", one))])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
 def test_a_live_coordinator_pays_and_a_stranger_finds_it_right(run_of_units, recorded, tmp_path):
     with served(run_of_units) as (hosted, url):
         work_on(lent(url, tmp_path / "home", start=recorded))
@@ -72,6 +85,9 @@ def test_a_live_coordinator_pays_and_a_stranger_finds_it_right(run_of_units, rec
         assert len(posted["milli_credits"]) == 1, "one machine did all of it"
         assert sum(posted["milli_credits"].values()) == pytest.approx(1000 * run.config.credit.pool, abs=2)
         assert paying.post(run, worth, CHOICES) == posted
+        told = by_command(run)
+        assert told["ledger"]["epoch"] == 1 and len(told["ledger"]["milli_credits"]) == 1
+        assert by_command(run)["ledger"] == told["ledger"], "the same again changes nothing"
         hosted.keep_books()
         page = audit.audit(
             sources.open_source(str(hosted.coordinator.artifacts.store.address)), Asked(now=1e12)
