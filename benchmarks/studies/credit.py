@@ -168,30 +168,34 @@ def paid_rows(played: Played) -> Tensor:
 
 @torch.inference_mode()
 def near_the_noise(run: Run, sampler: Sampler, batch: Batch) -> Tensors:
-    """Values at home at one time at which little but the place of a cluster is known, against three bases.
+    """Values at home at one time at which little but the place of a cluster is known, against both bases.
 
     λ_k E[‖v_b - v*‖² - ‖v_k - v*‖²] with the mean of v* given x_t and cluster; base and one part are asked.
-    The third base are the others, by their shares: what `atoll credit` calls replaced, at more rows.
     """
     start = building.lone(run.start, torch.device("cpu")).experts[0]
     bases = {"start": start, "two moments": ground.gaussian(batch.x_0).velocity}
-    experts, priors = sampler.ensemble.experts, run.partition.contents.priors
-    answer = {name: torch.zeros(len(experts)) for name in (*bases, "the others")}
+    answer = {name: torch.zeros(len(sampler.ensemble.experts)) for name in bases}
     source = torch.Generator().manual_seed(0)
-    for k, share in enumerate(priors):
+    for k, share in enumerate(run.partition.contents.priors):
         points = batch.x_0[batch.cluster == k]
         noise = torch.randn(points[:AT_NOISE].shape, generator=source)
         t = torch.full((len(noise),), NOISE)
         x_t = path.point(points[:AT_NOISE], noise, t)
         target = expected_velocity(x_t, t, points, torch.ones(len(x_t), len(points), dtype=torch.bool))
-        own = (experts[k](x_t, t, None) - target).square().mean()
-        others = sum(priors[j] * experts[j](x_t, t, None) for j in range(len(experts)) if j != k) / (
-            1 - share
-        )
-        instead = {name: base(x_t, t, None) for name, base in bases.items()} | {"the others": others}
-        for name, velocity in instead.items():
-            answer[name][k] = share * ((velocity - target).square().mean() - own)
+        own = (sampler.ensemble.experts[k](x_t, t, None) - target).square().mean()
+        for name, base in bases.items():
+            answer[name][k] = share * ((base(x_t, t, None) - target).square().mean() - own)
     return answer
+
+
+def replaced(run: Run, sampler: Sampler, batch: Batch) -> Tensors:
+    """What is lost near the noise where the others answer instead, as `atoll credit` tells it."""
+    rows = held_out.near_the_noise(run, len(batch.x_0))
+    late = worth.play(run, sampler.ensemble, ground.gaussian(batch.x_0), batch, rows=rows)
+    priors = torch.tensor(run.partition.contents.priors)
+    there = torch.bincount(late.cluster, minlength=len(priors)) / len(late.cluster)
+    rows = shapley.replaced(late.game, late.cluster, late.owner, priors)
+    return {"values": (rows * priors / there).mean(0)}
 
 
 def _isolation(played: Played, sizes: Sequence[int]) -> Tensor:
@@ -342,6 +346,7 @@ def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
     worths = candidates(played, run.partition.contents.sizes)
     late = kept(run, "near-the-noise", lambda: near_the_noise(run, sampler, batch))
     worths |= {f"at home at t = {NOISE}, base: {name}": values for name, values in late.items()}
+    worths["replaced"] = kept(run, "replaced", lambda: replaced(valued, sampler, batch))["values"]
     halves = {name: _reliability(spaces[name], spaces[f"{name} unseen"], priors) for name in SPACES}
     return {
         "run": run.config.name,

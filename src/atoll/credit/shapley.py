@@ -123,9 +123,9 @@ def replaced(
     """‖v_{-i} - v*‖² - ‖v_i - v*‖² on samples of expert i's own cluster, zero elsewhere; the base cancels.
 
     With v_{-i} = Σ_{j≠i} λ_j v_j / (1 - λ_i), the others by their shares (DDM eq. 5 at t = 1 without i). Near
-    the noise it says how far from the rest a cluster lies that the expert knows: of all values, this orders
-    parts most as a Fréchet distance does that leaves them out. Caveat: it says little of how well details are
-    known, and the others can lower it by saying what the expert says.
+    the noise it says how far from the rest a cluster lies that the expert knows, on which a Fréchet distance
+    depends that leaves the part out. Caveat: it says little of how well details are known, and the others can
+    lower it by saying what the expert says.
     """
     rows, alone = [], game.base[:, None] + 2 * game.along + game.pairs.diagonal(dim1=1, dim2=2)
     for i, home in enumerate(owner):

@@ -27,8 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 NEAR, NEAR_ROWS = 0.9, 256
-"""How much noise is nearly all, and at how many rows, at most, parts are asked about it. Chosen by perfect
-experts of other seeds than those that it was tried on: see docs/results.md."""
+"""How much noise is nearly all, and at how many rows, at most, parts are asked about it."""
 
 
 class Held(NamedTuple):

@@ -47,7 +47,9 @@ def replaced(played: Played, late: Played) -> list[dict[str, Any]]:
     counts = torch.bincount(played.cluster, minlength=max(late.owner) + 1)
     priors = counts[list(late.owner)] / counts.sum()
     rows = shapley.replaced(late.game, late.cluster, late.owner, priors)
-    return _column(measured(late, rows), len(rows))
+    there = torch.bincount(late.cluster, minlength=max(late.owner) + 1)[list(late.owner)] / len(late.cluster)
+    # By each part's share of all samples, not of these few (post-stratification, Cochran 1977, §5A.9).
+    return _column(measured(late, rows * priors / there.clamp(min=1e-12)), len(rows))
 
 
 def part_name(run: Run, number: int) -> str:
