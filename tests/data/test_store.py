@@ -12,8 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from atoll.config import DataConfig, PartitionConfig, RunConfig
 from atoll.data import store
@@ -261,18 +259,6 @@ def test_clusters_of_different_samples_are_not_mixed(run: Run, tmp_path: Path) -
     other.finish({}, [], run.cluster(1).contents.model_copy(update={"shape": (3, 4, 12)}))
     with pytest.raises(DataError, match="holds other samples than"):
         Reader([run.cluster(0), other], 10, seed=0)
-
-
-@given(
-    st.lists(st.none() | st.integers(-(2**31), 2**31 - 1), max_size=40), st.integers(0, 3), st.integers(1, 7)
-)
-def test_whole_numbers_are_read_by_their_buffers(values, skipped, size):
-    """With and without missing ones, in chunks that begin anywhere in their buffers."""
-    whole = pa.array(values, pa.int32())
-    chunks = [whole[at : at + size] for at in range(0, len(whole), size)]
-    column = pa.chunked_array(chunks, pa.int32()).slice(skipped)
-    expected = [-1 if value is None else value for value in values[skipped:]]
-    assert store.integers(column).tolist() == expected
 
 
 def test_reading_samples_does_not_load_pandas(run):

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from atoll.data.store import fixed_bytes
+from atoll.data.columns import fixed_bytes
 
 AT_ONCE = 1_000_000
 """Ids that are compared at once; more are first spread over files by their first bytes."""

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from atoll.config import DataConfig
 from atoll.data import partition, sheets, summary
+from atoll.data.columns import fixed_bytes
 from atoll.data.listing import PICTURES
 from atoll.data.named import read_rows
 from atoll.data.parts import Facts, Parts, dropped_path, features_path, read_facts
 from atoll.data.samples import Sample
 from atoll.data.sources import open_source
-from atoll.data.store import fixed_bytes, write_cluster_file
+from atoll.data.store import write_cluster_file
 from atoll.errors import DataError
 from atoll.runs import Run, Stage, file_digest, replacing
 from atoll.runs.records import ClusterContents, StageRecord

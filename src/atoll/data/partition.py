@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from atoll.config import PartitionConfig
 from atoll.data import kmeans, sheets
+from atoll.data.columns import integers
 from atoll.data.encode import Progress
 from atoll.data.named import FileRule
 from atoll.data.parts import Parts, writing
@@ -30,7 +31,7 @@ from atoll.data.rules import (
     load_rule,
     lottery,
 )
-from atoll.data.store import TEXT_COLUMNS, integers, open_parquet, write_cluster_file
+from atoll.data.store import TEXT_COLUMNS, open_parquet, write_cluster_file
 from atoll.errors import DataError
 from atoll.runs import Run, Stage, inputs, read_json, replacing, write_json
 from atoll.runs.records import ClusterContents, PartitionContents, SampleFormat, SamplesContents

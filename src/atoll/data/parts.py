@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from atoll.data.columns import fixed_bytes
 from atoll.data.holdout import is_held_out
 from atoll.data.samples import Sample, Skipped
-from atoll.data.store import fixed_bytes, group_rows, open_parquet
+from atoll.data.store import group_rows, open_parquet
 from atoll.data.text import TextAtRest
 from atoll.errors import CorruptError, DataError, is_full
 from atoll.runs import Run, Stage, file_digest, repair, replacing

@@ -12,8 +12,8 @@ from PIL import Image
 from torch import Tensor
 
 from atoll.data import pictures
+from atoll.data.columns import fixed_bytes
 from atoll.data.rules import lottery
-from atoll.data.store import fixed_bytes
 from atoll.data.values import standardise, to_pixels
 from atoll.runs import replacing
 from atoll.runs.records import SampleFormat, SamplesContents

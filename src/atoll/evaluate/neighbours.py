@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from atoll.data.columns import fixed_bytes
 from atoll.data.partition import read_assignment
 from atoll.data.parts import Parts
-from atoll.data.store import fixed_bytes
 from atoll.data.values import standardise
 from atoll.evaluate.grouped import features_of, rule_of
 from atoll.runs import Run

@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atoll.data.columns import fixed_bytes
 from atoll.data.parts import Parts
 from atoll.data.rules import lottery
-from atoll.data.store import fixed_bytes
 from atoll.data.values import to_values
 from atoll.runs import Run
 from atoll.runs.records import DataContents, SampleFormat
