@@ -29,6 +29,7 @@ COMMANDS = [
     "partition",
     "plan",
     "prepare",
+    "refresh",
     "router",
     "run",
     "sample",
