@@ -33,11 +33,5 @@ def _problem(run: Run, stage: str, place: Path, hidden: Path) -> str:
     order = sealed.Order(module, arguments, run.path, place, hidden, {"OMP_NUM_THREADS": "1"})
     log = place / "log"
     with log.open("wb") as file:
-        process = sealed.started(order, file)
-        try:
-            code = process.wait()
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
+        code = sealed.ended(sealed.started(order, file))
     return (last_line(log) or f"exit code {code}") if code else ""

@@ -45,12 +45,7 @@ def _run(place: Path, folder: Path) -> str | None:
         process = sealed.start(
             "atoll.net.work", arguments, folder=place, hidden=place / "hidden", log=log, variables={}
         )
-        try:
-            code = process.wait()
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
+        code = sealed.ended(process)
     if code == 0:
         return None
     lines = (place / "log").read_text(encoding="utf-8", errors="replace").strip().splitlines()

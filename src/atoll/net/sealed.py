@@ -136,6 +136,16 @@ def fork(order: Order, parents: warm.Parents, log: Path) -> "warm.Forked | subpr
         return parent.start(request, file.fileno(), file.fileno(), fresh)
 
 
+def ended(process: subprocess.Popen[bytes]) -> int:
+    """Its exit code, once it has ended; who is stopped while waiting stops it as well."""
+    try:
+        return process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
 def leave_the_network() -> bool:
     """Go where there is no network; False where the system does not permit that."""
     if sys.platform != "linux":
