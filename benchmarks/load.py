@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import atoll
 from atoll.config import NetworkConfig
+from atoll.serve.batching import IDLE
 from benchmarks.serve import Size, server, write_run
 
 TINY = NetworkConfig(width=16, depth=1, heads=2, patch=(7, 7))
@@ -125,9 +126,10 @@ def told(address: str, name: str) -> float:
 
 
 async def settled(address: str) -> None:
-    """Wait until nobody's rows are left."""
+    """Wait until nobody's rows are left, and until memory that was freed has been given back."""
     while told(address, "atoll_requests_under_way") > 0:
         await asyncio.sleep(0.1)
+    await asyncio.sleep(2 * IDLE)
 
 
 def measure(requests: int, connections: int) -> dict[str, Any]:

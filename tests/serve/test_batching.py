@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from atoll.sampling.memory import give_back
+from atoll.serve import batching
 from atoll.serve.batching import Busy, Scheduler
 from atoll.serve.limits import Limits
 from atoll.serve.tickets import Dropped
@@ -144,3 +146,18 @@ def test_a_model_that_takes_the_place_of_another_lets_it_finish(model):
     for seed, x_0 in enumerate(with_scheduler(model, ask), start=1):
         expected = model.sampler.sample(num=2, seed=seed, steps=3)
         torch.testing.assert_close(x_0, expected, atol=1e-5 * float(expected.abs().max()), rtol=0)
+
+
+def test_memory_is_given_back_once_nobody_asks(model, monkeypatch):
+    given = threading.Event()
+    monkeypatch.setattr(batching, "IDLE", 0.01)
+    monkeypatch.setattr(batching, "give_back", given.set)
+
+    async def ask(scheduler):
+        for _ in range(2):  # after every quiet time again
+            await scheduler.submit(model, model.sampler.request(num=1, steps=2)).result()
+            assert await asyncio.to_thread(given.wait, 50)
+            given.clear()
+
+    with_scheduler(model, ask)
+    give_back()  # the real one, wherever this runs

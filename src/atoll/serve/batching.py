@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from atoll.sampling.memory import give_back
 from atoll.sampling.request import Request
 from atoll.serve.crowd import Crowd
 from atoll.serve.limits import Limits
@@ -18,6 +19,8 @@ from atoll.serve.models import Model
 from atoll.serve.tickets import Ticket, reason_of
 
 T = TypeVar("T")
+IDLE = 1.0
+"""Seconds without anything to do after which memory is given back."""
 
 
 class Busy(Exception):  # noqa: N818 - not a mistake
@@ -130,7 +133,8 @@ class Scheduler:
             self._take_in()
             moved = [self._step(crowd) for crowd in (*self.crowds.values(), *self._leaving)]
             self._leaving = [crowd for crowd in self._leaving if crowd.busy]
-            if not any(moved):
+            if not any(moved) and not self._wake.wait(IDLE):
+                give_back()
                 self._wake.wait()
         self._take_in()
         for crowd in (*self.crowds.values(), *self._leaving):
