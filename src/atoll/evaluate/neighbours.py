@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atoll.data.columns import fixed_bytes
+from atoll.data.columns import fixed_bytes, integers
 from atoll.data.partition import read_assignment
 from atoll.data.parts import Parts
 from atoll.data.values import standardise
@@ -40,9 +40,7 @@ def nearest(run: Run, x_0: Tensor, count: int) -> list[list[list[Neighbour]]] | 
     rows = torch.from_numpy(rule.points(features_of(run, x_0, run.partition.contents)))
     best: list[list[list[Neighbour]]] = [[[] for _ in range(everybody)] for _ in range(len(x_0))]
     for name in parts.names:
-        cluster = torch.from_numpy(
-            read_assignment(run.partition, name)["cluster"].fill_null(-1).to_numpy().copy()
-        )
+        cluster = torch.from_numpy(integers(read_assignment(run.partition, name)["cluster"]).copy())
         features = torch.from_numpy(rule.points(parts.features(name)))
         ids = parts.ids(name)
         for k in range(clusters):

@@ -130,10 +130,8 @@ class Node:
 
     def make(self, progress: Progress | None = None) -> Stage:
         """Make it here, in this process."""
-        function, arguments = (
-            resolve(self.kind.make),
-            (self.run, self.index)[: 1 if self.kind.count is None else 2],
-        )
+        function = resolve(self.kind.make)
+        arguments = (self.run,) if self.kind.count is None else (self.run, self.index)
         made = function(*arguments, progress=progress) if self.kind.reports else function(*arguments)
         assert isinstance(made, Stage)
         return made

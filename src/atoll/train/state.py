@@ -249,5 +249,5 @@ def _require_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed + HEADER:
         raise OSError(
-            28, f"{os.strerror(28)}: a state takes {needed / 1e9:.2f} GB and {free / 1e9:.2f} GB are free"
+            28, f"{os.strerror(28)}: a state takes {needed / 1e6:,.1f} MB and {free / 1e6:,.1f} MB are free"
         )
