@@ -57,7 +57,7 @@ def test_squares_are_sent_to_who_knows_squares(finished, component):
     adding.add(finished, component.path)
     sampler = opening.open_run_model(finished)
     squares = torch.from_numpy(own_pictures(seed=9, count=16)).float()[:, None] / 127.5 - 1
-    own = calibrating._second_half(finished, 0).x_0[:16]
+    own = calibrating.judged(finished, 0).x_0[:16]
     noise = torch.randn(16, 1, 28, 28, generator=torch.Generator().manual_seed(1))
     t = torch.full((16,), 0.3)
     shares = [float(sampler.posterior(0.7 * x + 0.3 * noise, t)[:, 3].mean()) for x in (squares, own)]

@@ -19,7 +19,7 @@ def test_temperatures_lower_the_cross_entropy_on_samples_that_nobody_saw(finishe
     members = finished.members
     assert len(members.betas) == calibrating.BINS
     module = grown.between(finished, members, learnt=False)
-    halves = [calibrating._second_half(finished, k) for k in range(3)]
+    halves = [calibrating.judged(finished, k) for k in range(3)]
     halves.append(calibrating.samples_in(finished.component(3)))
     x_0 = torch.cat([half.x_0 for half in halves])
     owner = torch.cat([torch.full((len(half.x_0),), k) for k, half in enumerate(halves)])
@@ -36,7 +36,7 @@ def test_temperatures_lower_the_cross_entropy_on_samples_that_nobody_saw(finishe
 
 def test_rows_and_judges_are_different_samples(finished):
     for k in range(3):
-        first, second = calibrating._first_half(finished, k), calibrating._second_half(finished, k)
+        first, second = calibrating._first_half(finished, k), calibrating.judged(finished, k)
         assert len(second.x_0) == calibrating.JUDGED
         assert float(torch.cdist(first.x_0.flatten(1), second.x_0.flatten(1)).min()) > 0
 

@@ -55,7 +55,7 @@ def test_a_part_is_made_of_what_is_new_and_added(finished, arrived):
 
 
 def test_whoever_is_stopped_before_it_is_added_goes_on(finished, arrived, monkeypatch):
-    def stopped(*arguments):
+    def stopped(*arguments, **more):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

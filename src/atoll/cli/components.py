@@ -1,5 +1,6 @@
 """Parts that come and go: a component of one's own, added, dropped, and samples forgotten."""
 
+import functools
 import json
 import time
 from pathlib import Path
@@ -59,17 +60,27 @@ def add(
     signed_by: Annotated[
         str | None, typer.Option(help="Refuse it unless this public key (hex) has signed it.")
     ] = None,
+    held_out: Annotated[
+        str | None, typer.Option(help="Samples like its own that nobody trained on: what it is worth there.")
+    ] = None,
+    allow_worse: Annotated[
+        bool, typer.Option("--allow-worse", help="Add it even if the run is worse with it.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """A component joins a finished run: it serves at once, and nothing is trained again."""
-    from atoll.components import adding
+    from atoll.components import adding, gate
     from atoll.sampling.opening import changing
 
     since = time.monotonic()
     with changing(run_folder) as run:
-        member = adding.add(run, folder, signed_by)
-    facts = {**member.model_dump(mode="json"), "seconds": round(time.monotonic() - since, 2)}
-    tell(as_json, facts, f"{member.name} is part {member.number} of {run_folder}")
+        home = None if held_out is None else functools.partial(gate.brought, run, held_out)
+        member = adding.add(run, folder, signed_by, home=home, allow_worse=allow_worse)
+    seconds = round(time.monotonic() - since, 2)
+    facts = {**member.model_dump(mode="json"), "checked": member.mark, "seconds": seconds}
+    assert member.weighed is not None
+    lines = [*gate.lines(member.weighed), member.mark.capitalize()]
+    tell(as_json, facts, "\n".join([*lines, f"{member.name} is part {member.number} of {run_folder}"]))
 
 
 @app.command()

@@ -1,20 +1,33 @@
 """A component joins a run or a part leaves it: one file says so at the end, and nothing else is touched."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
-from atoll.components import calibrating, checking, refreshing
+from atoll.components import calibrating, checking, gate, refreshing
+from atoll.components.calibrating import Labelled
 from atoll.errors import ConfigError, CorruptError
 from atoll.runs import DONE, Run
-from atoll.runs.components import FOLDER, SIGNATURE, Member, Members, write_members
+from atoll.runs.components import FOLDER, SIGNATURE, Member, Members, Weighed, write_members
 from atoll.runs.locks import alone
 
 MOST = 1000
 """Parts that are ever added to one run."""
 
 
-def add(run: Run, folder: Path, signed_by: str | None = None) -> Member:
-    """Take a component into a run; it is refused or wholly there, and serves at once."""
+def add(
+    run: Run,
+    folder: Path,
+    signed_by: str | None = None,
+    *,
+    home: Callable[[], Labelled] | None = None,
+    allow_worse: bool = False,
+) -> Member:
+    """Take a component into a run; it is refused or wholly there, and serves at once.
+
+    `home` gives samples of its own on which it is weighed as well. One that makes the run worse is refused,
+    unless somebody wants it all the same.
+    """
     with alone(run.path / FOLDER, "changed"):
         members = run.members
         stage = checking.check(folder, run, signed_by)
@@ -36,12 +49,27 @@ def add(run: Run, folder: Path, signed_by: str | None = None) -> Member:
                 raise CorruptError(f"{folder} has changed while it was taken in; add it again")
             grown = members.model_copy(update={"added": (*members.added, member)})
             betas = calibrating.inverse_temperatures(run, grown)
-            write_members(run.path, grown.model_copy(update={"betas": betas}))
+            grown = grown.model_copy(update={"betas": betas})
+            weighed = gate.weighed(run, grown, target, None if home is None else home())
+            member = _admitted(member, weighed, folder, allow_worse)
+            write_members(run.path, grown.model_copy(update={"added": (*members.added, member)}))
         except BaseException:
             target.clear()
             raise
-    run.event("part added", number=member.number, name=member.name, digest=member.digest)
+    facts = {"number": member.number, "name": member.name, "digest": member.digest}
+    run.event("part added", **facts, checked=member.mark)
     return member
+
+
+def _admitted(member: Member, weighed: Weighed, folder: Path, allow_worse: bool) -> Member:
+    """The member with what the gate found; an error if that speaks against it."""
+    against = gate.refusal(weighed)
+    if against is not None and not allow_worse:
+        raise ConfigError(
+            f"{folder} makes this run worse: {against}; ask its owner, or add it all the same with "
+            "--allow-worse"
+        )
+    return member.model_copy(update={"weighed": weighed.model_copy(update={"against": against})})
 
 
 def drop(run: Run, number: int) -> Members:

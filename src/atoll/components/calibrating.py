@@ -66,18 +66,22 @@ def _first_half(run: Run, number: int) -> Labelled:
     return Labelled(batch.x_0, batch.label)
 
 
-def _second_half(run: Run, number: int) -> Labelled:
+def judged(run: Run, number: int) -> Labelled:
     """Samples by which they are judged: others, as far as there are any."""
     cluster = run.cluster(number)
     if not cluster.here:
         return drawn_by(run, number, DRAWS, seed=1)
-    held_out = Reader([cluster], 1, 0, held_out=True)
-    if held_out.rows >= rows.LEAST:
-        batch = held_out.first(JUDGED)
+    if is_held_out(cluster):
+        batch = Reader([cluster], 1, 0, held_out=True).first(JUDGED)
         return Labelled(batch.x_0, batch.label)
     first, both = _halves(cluster)
     batch = Reader([cluster], 1, 0).first(both)
     return Labelled(batch.x_0[first:], None if batch.label is None else batch.label[first:])
+
+
+def is_held_out(cluster: Stage) -> bool:
+    """Whether enough samples of a cluster are held out to judge by them."""
+    return Reader([cluster], 1, 0, held_out=True).rows >= rows.LEAST
 
 
 def _halves(cluster: Stage) -> tuple[int, int]:
@@ -139,7 +143,7 @@ def inverse_temperatures(run: Run, members: Members, learnt: bool | None = None)
     priors = grown.shares(run, members).priors
     known = []
     for number, group in grown.owners(run, members, learnt).items():
-        some = _second_half(run, number) if number < own else samples_in(run.component(number))
+        some = judged(run, number) if number < own else samples_in(run.component(number))
         if some is not None:
             known.append((some, group, priors[number]))
     return tuple(_of_bin(module, known, number, run.config.seed) for number in range(BINS))

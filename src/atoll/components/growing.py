@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from atoll.components import adding, making
+from atoll.components import adding, calibrating, making
 from atoll.config import RunConfig, anchored, assignments, merged, validate
 from atoll.data import forgetting
 from atoll.data.parts import Parts
@@ -43,7 +43,8 @@ def grow(
             making.make(
                 private, run, made.path, progress=progress, prepared=lambda: leave_out(private, known(run))
             )
-    return Growth(adding.add(run, made.path), private, made.contents.rows)
+    member = adding.add(run, made.path, home=lambda: calibrating.judged(private, 0))
+    return Growth(member, private, made.contents.rows)
 
 
 @contextlib.contextmanager

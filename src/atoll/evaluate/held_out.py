@@ -2,23 +2,19 @@
 
 import contextlib
 import hashlib
-import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from atoll.credit.estimate import stratified_times
 from atoll.data import holdout
-from atoll.data.samples import Sample
-from atoll.data.sources import open_source
+from atoll.data.brought import read as from_source
 from atoll.data.store import Batch, Reader
-from atoll.data.values import standardise
-from atoll.errors import ConfigError, DataError
+from atoll.errors import ConfigError
 from atoll.flow import draws
 from atoll.runs import Run, Stage, made_in
 from atoll.sampling import grown
@@ -124,30 +120,13 @@ def brought(run: Run, held: Held, sources: Mapping[int, str]) -> Held:
     clusters, there = run.config.partition.clusters, {member.number for member in run.members.present}
     if strange := set(sources) - there:
         raise ConfigError(f"no part {min(strange)} was added to this run; samples are brought for added ones")
-    if held.batch.text is not None or run.partition.contents.autoencoder is not None:
-        raise ConfigError("samples can be brought to runs without captions and autoencoders alone")
     priors = grown.shares(run).priors
     own = int((held.batch.cluster_on_cpu < clusters).sum())
     wanted = {number: round(own * priors[number] / sum(priors[:clusters])) for number in sources}
-    each = [_read(run, number, source, max(1, wanted[number])) for number, source in sorted(sources.items())]
+    each = [
+        from_source(run, number, source, max(1, wanted[number])) for number, source in sorted(sources.items())
+    ]
     return _joined(held, each)
-
-
-def _read(run: Run, number: int, source: str, most: int) -> Batch:
-    """The first samples of a source, as samples of a part."""
-    opened = open_source(run.config.data.model_copy(update={"source": source}))
-    items = (item for piece in range(opened.pieces) for item in opened.read(piece))
-    samples = list(itertools.islice((item for item in items if isinstance(item, Sample)), most))
-    contents = run.partition.contents
-    shape = tuple(contents.shape)
-    if not samples or any(item.values.shape != shape for item in samples):
-        raise DataError(
-            f"{source} holds no samples {list(shape)} (channels, *grid); give some of part {number}"
-        )
-    x_0 = standardise(torch.from_numpy(np.stack([item.values for item in samples])), contents)
-    names = contents.class_names
-    labels = [names.index(item.label) if item.label in names else -1 for item in samples]
-    return Batch(x_0, torch.tensor(labels), torch.full((len(samples),), number))
 
 
 def plan(run: Run, samples: int) -> Plan:

@@ -156,11 +156,13 @@ def parts(run: Run, played: Played, clipped: Game) -> list[dict[str, Any]]:
     }
     alarms = defence.alarms(values.mean, columns["missed"].mean).tolist()
     whole = float(values.mean.sum())
+    marks = {member.number: member.mark for member in run.members.present}
     return [
         {
             "part": part_name(run, number),
             "number": number,
             "samples": part_size(run, number),
+            "checked": marks.get(number),
             "at_home": int((played.cluster == number).sum()),
             "share": float(shares(values)[k]),
             "per_cent": 100 * float(values.mean[k]) / whole if whole > 0 else None,
@@ -226,6 +228,7 @@ def table(record: dict[str, Any]) -> str:
         f"together {loss['gain']['value']:.3g} ({loss['gain']['low']:.3g} to {loss['gain']['high']:.3g}) "
         f"of the base's loss {loss['base']['value']:.4g}; base: {record['base']}"
     )
+    lines += [f"{part['part']}: {part['checked']}" for part in record["parts"] if part.get("checked")]
     lines += [f"parts {i} and {j} say the same: one may be a copy" for i, j in record["copies"]]
     lines += [
         f"{part['part']} is at home on none of these samples, so that nobody knows what to pay it for; "

@@ -322,7 +322,7 @@ def _added(run: Run) -> list[tuple[str, str]]:
         contents = run.component(member.number).contents
         owner = "" if contents.card.owner is None else f", of {contents.card.owner}"
         words = f"{member.name}{owner} ({contents.card.licence}), {contents.rows:,} samples of its own"
-        facts.append((f"part {member.number}, added", words))
+        facts.append((f"part {member.number}, added", f"{words}; {member.mark}"))
     gone = ", ".join(map(str, sorted(members.dropped)))
     return [*facts, *([("parts that serve no longer", gone)] if gone else [])]
 

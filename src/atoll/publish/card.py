@@ -56,13 +56,17 @@ def card(run: Run, licence: str, drawn: Mapping[str, Any]) -> str:
 
 
 def _parts(run: Run) -> list[dict[str, Any]]:
-    """Whose each part is, where any says so."""
-    cards = opening.cards(run)
-    if len(set(cards.values())) == 1 and next(iter(cards.values())) == Card():
+    """Whose each part is, where any says so, and how far those that were added were checked."""
+    cards, added = opening.cards(run), {member.number: member for member in run.members.present}
+    if not added and len(set(cards.values())) == 1 and next(iter(cards.values())) == Card():
         return []
-    names = {member.number: member.name for member in run.members.present}
     return [
-        {"number": number, "name": names.get(number, "expert"), **card.model_dump(mode="json")}
+        {
+            **card.model_dump(mode="json"),
+            "number": number,
+            "name": added[number].name if number in added else "expert",
+            "checked": added[number].mark if number in added else "",
+        }
         for number, card in cards.items()
     ]
 

@@ -52,6 +52,43 @@ class ComponentContents(NetworkContents):
     """Samples that it drew itself, for calibration."""
 
 
+Seen = Literal["held out", "trained on", "drawn by experts"]
+"""What samples are on which a part is weighed; only of the first nobody has learnt."""
+
+
+class Changed(Frozen):
+    """How much a loss fell on some samples when a part came; negative where it rose."""
+
+    fell: float
+    error: float = Field(ge=0)
+    loss: float = Field(ge=0)
+    """What it was before."""
+    samples: Count
+
+    @property
+    def words(self) -> str:
+        """For people, as a share of the loss."""
+        share = self.fell / self.loss if self.loss else 0.0
+        return f"{share:+.1%} ± {1.96 * self.error / self.loss if self.loss else 0.0:.1%}"
+
+
+class Weighed(Frozen):
+    """What the gate found when a component was added: the run asked with and without it, in pairs."""
+
+    seen: Seen
+    """What the samples of the run's own parts are."""
+    others: Changed
+    worst: Count
+    """The part at whose home most was lost."""
+    most: Changed
+    home: Changed | None = None
+    """On samples of its own that nobody trained on, where somebody brought any."""
+    whole: Changed | None = None
+    """On all of them together, each part by its share: what the part is worth to the run."""
+    against: str | None = Field(None, max_length=300)
+    """Why it would have been refused, where it was added all the same."""
+
+
 class Member(Frozen):
     """A component of a run."""
 
@@ -59,6 +96,20 @@ class Member(Frozen):
     """Of the part: the run's own experts come first, and no number is given twice."""
     name: str
     digest: Sha256
+    weighed: Weighed | None = None
+    """What was found when it was added; nothing is known of parts of earlier versions."""
+
+    @property
+    def mark(self) -> str:
+        """How far its work was checked: nobody can replay a training on data that is elsewhere."""
+        if self.weighed is None:
+            return "not replayed, and never weighed"
+        if self.weighed.against is not None:
+            return f"not replayed, and added against the gate: {self.weighed.against}"
+        data = "held-out data" if self.weighed.seen == "held out" else f"data {self.weighed.seen}"
+        if self.weighed.home is None:
+            return f"not replayed: admitted by the gate on {data}; what it is worth at home is not known"
+        return f"not replayed: admitted by gate and credit on {data}"
 
 
 class Refreshed(Frozen):

@@ -222,9 +222,12 @@ def owners(run: Run, members: Members, learnt: bool) -> dict[int, int]:
     return groups | {number: 1 + place for place, number in enumerate(others)}
 
 
-def router(run: Run, learnt: nn.Module | None) -> nn.Module:
-    """The router of all parts that there are, with the one that knows the run's own, where there is one."""
-    members, own = run.members, run.config.partition.clusters
+def router(run: Run, learnt: nn.Module | None, members: Members | None = None) -> nn.Module:
+    """The router of all parts that there are, with the one that knows the run's own, where there is one.
+
+    With `members`, of those instead of the parts that the run says it has.
+    """
+    members, own = run.members if members is None else members, run.config.partition.clusters
     known = members.known(own) if learnt is not None else tuple(range(own))
     places = [member.number for member in members.present if member.number not in known]
     module = between(run, members, learnt is not None).calibrated(members.betas)

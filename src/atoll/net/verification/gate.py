@@ -13,34 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from atoll.credit.paired import SIGMAS, WORSE, Change, changes
 from atoll.data.store import Batch
 from atoll.flow import draws
 
-SIGMAS = 4.0
-"""Standard errors that are noise: three honest segments in a hundred thousand."""
-WORSE = 0.01
-"""The share of the loss by which a segment may lose on its own cluster and still be noise of training."""
 ELSEWHERE = 2.0
 """How many times its own improvement a segment may bring to another cluster."""
 
 Loss = Callable[[nn.Module, Batch, draws.TrainingDraws], Tensor]
-
-
-@dataclass(frozen=True)
-class Change:
-    """How much the loss of a cluster fell, and how sure that is."""
-
-    mean: float
-    """Loss before minus loss after: positive is better."""
-    error: float
-    loss: float
-    """The mean loss before."""
-    rows: int
-
-    @property
-    def worse(self) -> bool:
-        """Whether it rose by more than noise."""
-        return self.mean < -max(SIGMAS * self.error, WORSE * self.loss)
 
 
 @dataclass(frozen=True)
@@ -66,15 +46,10 @@ class Gate:
 
 def paired(before: Tensor, after: Tensor, cluster: Tensor, own: int) -> Gate:
     """The change of each cluster, from losses (rows,) of the same samples with the same noise and times."""
-    changes = {}
-    for index in sorted(set(cluster.tolist())):
-        rows = cluster == index
-        fall = (before[rows] - after[rows]).double()
-        error = float(fall.std()) / math.sqrt(len(fall)) if len(fall) > 1 else math.inf
-        changes[index] = Change(float(fall.mean()), error, float(before[rows].mean()), len(fall))
-    if own not in changes:
+    each = changes(before, after, cluster)
+    if own not in each:
         raise ValueError(f"no sample of cluster {own} is held out, so that its gate has nothing to go by")
-    return Gate(own, changes)
+    return Gate(own, each)
 
 
 @torch.no_grad()
