@@ -1,11 +1,12 @@
 """What the axes of `recipes/studies/components.toml` cannot say: averages, what comes later, what goes.
 
-    python -m benchmarks.studies.components RECIPE --data SET.npz --leave 8 [--seeds 0 1 2] [--num 2000]
+    python -m benchmarks.studies.components RECIPE --data SET.npz [--leave 8] [--public OTHERS.npz]
 
-One run is trained on all of SET, one without the class LEAVE, each with its own start; a component is made of
-that class alone and added. All are judged by the same data: all of it. Then the samples of one cluster are to
-be forgotten: its part is dropped, a run is trained without them, and both are judged by the rest. Runs stay
-in `$ATOLL_RUNS` and are not made twice.
+One run is trained on all of SET. With LEAVE another one without that class; a component is made of the class
+alone and added, and both are judged by all data. Otherwise the samples of one cluster are to be forgotten:
+its part is dropped, a run is trained without them, and both are judged by the rest. Each has its own start;
+with PUBLIC, samples that nobody will ever want forgotten, all go on from one that was trained on those. Runs
+stay in `$ATOLL_RUNS` and are not made twice.
 """
 
 import argparse
@@ -37,6 +38,8 @@ from atoll.sampling.sampler import Sampler
 STRATEGIES = ("ancestral", "top-1")
 SPLIT = 0
 """The cluster that is to be forgotten."""
+Resolved = Callable[[str, Path], RunConfig]
+"""The settings of a run by its name and its data."""
 
 
 def subsets(data: Path, leave: int, folder: Path) -> dict[str, Path]:
@@ -51,12 +54,18 @@ def subsets(data: Path, leave: int, folder: Path) -> dict[str, Path]:
     return files
 
 
-def trained(resolved: RunConfig) -> Run:
-    """A run with all of its networks."""
+def opened(resolved: RunConfig) -> Run:
+    """A run with its clusters."""
     path = runs_folder() / resolved.name
     run = Run.open(path) if (path / "resolved.json").is_file() else Run.create(resolved)
     encode.prepare(run)
     partition.partition(run)
+    return run
+
+
+def trained(resolved: RunConfig) -> Run:
+    """A run with all of its networks."""
+    run = opened(resolved)
     for node in graph.nodes(run):
         if node.training is not None:
             node.make()
@@ -99,23 +108,38 @@ def rest_of(run: Run, data: Path, split: int, folder: Path) -> Path:
     channels_first = pictures if shape[0] == 1 else np.moveaxis(pictures, -1, 1)
     kept = np.array([np.ascontiguousarray(one).tobytes() not in gone for one in channels_first])
     file = folder / f"{run.config.name}-rest-{split}.npz"
-    np.savez(file, images=arrays["images"][kept])
+    rows = {name: values[kept] for name, values in arrays.items() if name in ("images", "labels")}
+    np.savez(file, **{**arrays, **rows})
     return file
 
 
+def on_public(resolved: RunConfig, begun: Stage) -> RunConfig:
+    """The same run from a start that has seen none of its samples."""
+    expert = resolved.expert.model_copy(update={"init": str(begun.path.resolve())})
+    return resolved.model_copy(update={"start": None, "expert": expert})
+
+
+def public_start(resolved: RunConfig) -> Stage:
+    """The start of a run, and no more of it."""
+    run = opened(resolved)
+    return graph.of_stage(run, run.start).make()
+
+
 def costs(run: Run) -> dict[str, float]:
-    """Training FLOPs of each way to forget a split, as shares of all training."""
+    """Training FLOPs: of all that is trained again without forgetting, and of each way to forget."""
     config = run.config
     forward, router = plan.forward_flops(config)
-    starts = 0 if config.start is None else config.start.steps * config.start.batch * forward
-    experts = [config.expert_for(k) for k in range(config.partition.clusters)]
-    each = [one.steps * one.batch * forward for one in experts]
-    asked = config.router.steps * config.router.batch * router
-    whole = starts + sum(each) + asked
+    start = 0.0 if config.start is None else 3 * config.start.steps * config.start.batch * forward
+    each = [config.expert_for(k) for k in range(config.partition.clusters)]
+    experts = [3 * one.steps * one.batch * forward for one in each]
+    asked = 3 * config.router.steps * config.router.batch * router
     return {
-        "training again, of all training": 1.0,
-        "one expert and the router again, of all training": (each[0] + asked) / whole,
-        "one expert again, routed in closed form, of all training": each[0] / whole,
+        "FLOPs, all again": start + sum(experts) + asked,
+        "FLOPs, all but the start again": sum(experts) + asked,
+        "FLOPs, all again, routed in closed form": start + sum(experts),
+        "FLOPs, a split dropped, router again": asked,
+        "FLOPs, some samples of a split, expert and router again": experts[SPLIT] + asked,
+        "FLOPs, some samples of a split, routed in closed form": experts[SPLIT],
     }
 
 
@@ -126,11 +150,7 @@ def distance(sampler: Sampler, judge: Judge, num: int, seed: int, **settings: An
 
 
 def forgetting(
-    whole: Run,
-    data: Path,
-    resolved: Callable[[str, Path], RunConfig],
-    options: argparse.Namespace,
-    seed: int,
+    whole: Run, data: Path, resolved: Resolved, options: argparse.Namespace, seed: int
 ) -> dict[str, Any]:
     """A split that goes: what is left, against a run that never had it, both judged by the rest."""
     rest = trained(resolved("rest", rest_of(whole, data, SPLIT, runs_folder().resolve())))
@@ -158,29 +178,15 @@ def forgetting(
     return facts | costs(whole)
 
 
-def study(options: argparse.Namespace, files: dict[str, Path], seed: int) -> dict[str, Any]:
-    """One seed."""
-
-    def resolved(name: str, data: Path) -> RunConfig:
-        named = [f"name='{name}-{seed}'", f"seed={seed}", f"data.source={json.dumps(str(data))}"]
-        return config.load(options.recipe, [*options.set, *named])
-
-    whole = trained(resolved("whole", files["whole"]))
+def arriving(
+    whole: Run, files: dict[str, Path], resolved: Resolved, options: argparse.Namespace, seed: int
+) -> dict[str, Any]:
+    """A class that comes later, against a run that had it from the beginning; both judged by all data."""
     less = trained(resolved("less", files["without"]))
     judge = Judge(whole, EvaluateConfig(features=tuple(options.features)))
-    facts: dict[str, Any] = {"seed": seed}
-    for strategy in STRATEGIES:
-        facts[f"all data, {strategy}"] = distance(
-            open_run_model(whole), judge, options.num, seed, strategy=strategy
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        facts["averaged weights"] = distance(averaged(whole, Path(folder)), judge, options.num, seed)
-    facts["averaged outputs"] = distance(
-        open_run_model(whole), judge, options.num, seed, strategy="full", temperature=1e6
-    )
-    facts["without the class"] = distance(
-        open_run_model(less), judge, options.num, seed, strategy=STRATEGIES[0]
-    )
+    facts: dict[str, Any] = {
+        "without the class": distance(open_run_model(less), judge, options.num, seed, strategy=STRATEGIES[0])
+    }
     part = component(options.recipe, less, files["alone"], [*options.set, f"seed={seed}"])
     before = [less.expert(k).digest for k in range(less.config.partition.clusters)]
     since = time.perf_counter()
@@ -194,9 +200,44 @@ def study(options: argparse.Namespace, files: dict[str, Path], seed: int) -> dic
     since = time.perf_counter()
     adding.drop(less, member.number)
     facts["seconds to drop"] = time.perf_counter() - since
-    facts |= forgetting(whole, files["whole"], resolved, options, seed)
-    facts["dropped again"] = distance(open_run_model(less), judge, options.num, seed, strategy=STRATEGIES[0])
     return facts
+
+
+def averages(whole: Run, options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """The run itself, and what is naive: one network of all weights, all outputs at every step."""
+    judge = Judge(whole, EvaluateConfig(features=tuple(options.features)))
+    facts = {
+        f"all data, {strategy}": distance(open_run_model(whole), judge, options.num, seed, strategy=strategy)
+        for strategy in STRATEGIES
+    }
+    if not options.averages:
+        return facts
+    with tempfile.TemporaryDirectory() as folder:
+        facts["averaged weights"] = distance(averaged(whole, Path(folder)), judge, options.num, seed)
+    facts["averaged outputs"] = distance(
+        open_run_model(whole), judge, options.num, seed, strategy="full", temperature=1e6
+    )
+    return facts
+
+
+def study(options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """One seed."""
+    folder, data = runs_folder().resolve(), options.data.resolve()
+
+    def settings(name: str, source: Path) -> RunConfig:
+        named = [f"name='{name}-{seed}'", f"seed={seed}", f"data.source={json.dumps(str(source))}"]
+        return config.load(options.recipe, [*options.set, *named])
+
+    def resolved(name: str, source: Path) -> RunConfig:
+        return settings(name, source) if begun is None else on_public(settings(name, source), begun)
+
+    public = options.public
+    begun = None if public is None else public_start(settings("public", public.resolve()))
+    whole = trained(resolved("whole", data))
+    facts: dict[str, Any] = {"seed": seed, **averages(whole, options, seed)}
+    if options.leave is not None:
+        return facts | arriving(whole, subsets(data, options.leave, folder), resolved, options, seed)
+    return facts | forgetting(whole, data, resolved, options, seed)
 
 
 def main() -> None:
@@ -205,15 +246,16 @@ def main() -> None:
     )
     parser.add_argument("recipe", type=Path)
     parser.add_argument("--data", type=Path, required=True, help="arrays `images` and `labels` in an .npz")
-    parser.add_argument("--leave", type=int, required=True, help="the class that comes later")
+    parser.add_argument("--leave", type=int, help="the class that comes later; not where classes are told")
+    parser.add_argument("--public", type=Path, help="what all starts are trained on, instead of the data")
+    parser.add_argument("--averages", action="store_true", help="of weights and outputs, too")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--num", type=int, default=2000, help="samples that each distance stands on")
     parser.add_argument("--features", nargs="+", default=["classifier"])
     parser.add_argument("--set", action="append", default=[], help="a key of the recipe")
     options = parser.parse_args()
     runs_folder().mkdir(parents=True, exist_ok=True)
-    files = subsets(options.data.resolve(), options.leave, runs_folder().resolve())
-    seeds = [study(options, files, seed) for seed in options.seeds]
+    seeds = [study(options, seed) for seed in options.seeds]
     numbers = [name for name, value in seeds[0].items() if isinstance(value, float)]
     together = {name: over_repetitions([one[name] for one in seeds]).facts() for name in numbers}
     print(json.dumps({"study": "components", "together": together, "seeds": seeds}, indent=1))
