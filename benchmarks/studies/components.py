@@ -108,8 +108,8 @@ def rest_of(run: Run, data: Path, split: int, folder: Path) -> Path:
     channels_first = pictures if shape[0] == 1 else np.moveaxis(pictures, -1, 1)
     kept = np.array([np.ascontiguousarray(one).tobytes() not in gone for one in channels_first])
     file = folder / f"{run.config.name}-rest-{split}.npz"
-    rows = {name: values[kept] for name, values in arrays.items() if name in ("images", "labels")}
-    np.savez(file, **{**arrays, **rows})
+    left = {name: values[kept] for name, values in arrays.items() if name in ("images", "labels")}
+    np.savez(file, **{**arrays, **left})
     return file
 
 

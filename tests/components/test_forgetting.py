@@ -10,11 +10,13 @@ from PIL import Image
 
 from atoll import config
 from atoll.components import adding, forgetting
+from atoll.config import EvaluateConfig
 from atoll.data import encode, partition
 from atoll.data import forgetting as resting
 from atoll.data.parts import Parts
 from atoll.data.samples import Sample
 from atoll.errors import ConfigError, DataError
+from atoll.evaluate.measure import Judge
 from atoll.runs import Run, graph, survey
 from atoll.sampling import opening
 from atoll.train import jobs
@@ -129,9 +131,13 @@ def test_all_that_was_made_from_it_goes_and_the_rest_can_be_sampled(tmp_path):
     for name in ("evaluation", "credit", "samples-2"):
         (run.path / name).mkdir()
     run.report.path.mkdir()
+    judge = Judge(run, EvaluateConfig(features=("pixels",)))
+    judge.ready()
+    assert any(judge.folder.glob("reference-*"))
     certificate = forgetting.forget(run, listed(tmp_path, of_cluster(run, 0, 2)))
-    assert {"evaluation", "credit", "samples-2"} <= set(certificate["removed"])
+    assert {"evaluation", "credit", "samples-2", judge.folder.name} <= set(certificate["removed"])
     assert not (run.path / "samples-2").exists()
+    assert not judge.folder.exists()
     assert not run.report.path.exists()
     assert opening.open_run_model(run).sample(2).shape == (2, 1, 28, 28)
     names = Parts(run.data)

@@ -68,6 +68,16 @@ def test_whoever_is_stopped_before_it_is_added_goes_on(finished, arrived, monkey
     assert growing.grow(finished, str(arrived), SMALL).member.number == 3
 
 
+def test_a_part_that_is_refused_stays_and_that_is_said(finished, arrived, monkeypatch):
+    def refused(*arguments, **more):
+        raise ConfigError("it says what part 0 says")
+
+    monkeypatch.setattr(adding, "add", refused)
+    with pytest.raises(ConfigError, match=r"says; it stays in .*component, to be added then; delete"):
+        growing.grow(finished, str(arrived), SMALL)
+    assert (runs_folder() / f"{finished.config.name}-3-component" / "component" / "done.json").is_file()
+
+
 def test_too_few_samples_are_refused_before_anything_is_trained(finished, tmp_path):
     np.savez(tmp_path / "few.npz", images=own_pictures(count=5))
     with pytest.raises(DataError, match="5 samples are too few"):

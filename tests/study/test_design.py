@@ -209,6 +209,10 @@ def test_adapters_are_of_the_start_that_full_experts_go_on_from(study):
         assert (cell.config.expert.init, cell.config.expert.lr) == (None, 0.5)
     assert all(cell.config.expert.adapter is None for cell in full)
     assert not {cell.training for cell in full} & {cell.training for cell in small}
+    for one, cell in zip(full, small, strict=True):  # no gradients of the base: more steps for as many FLOPs
+        assert cell.flops == pytest.approx(flops(cell.config) + flops(cell.start.config))
+        assert cell.flops == pytest.approx(one.flops, rel=0.03)
+        assert cell.config.expert.steps > one.config.expert.steps
 
 
 def test_shares_of_a_start_are_an_axis(study):

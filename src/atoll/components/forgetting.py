@@ -13,7 +13,7 @@ from atoll.components import calibrating, refreshing
 from atoll.credit import signature
 from atoll.data import forgetting
 from atoll.errors import ConfigError, RunError
-from atoll.runs import RESOLVED, Run, file_digest, graph, inputs, read_json, write_json
+from atoll.runs import RESOLVED, Run, evaluations, file_digest, graph, inputs, read_json, write_json
 from atoll.runs.components import FOLDER, write_members
 from atoll.runs.graph import Node
 from atoll.runs.locks import alone
@@ -137,10 +137,12 @@ def _remove_results(run: Run) -> list[str]:
     """Throw away what was measured or drawn with the samples among the references, or by who saw them."""
     kept_samples = [path for path in run.path.glob("samples*") if path.is_dir()]
     folders = [run.path / name for name in RESULTS if (run.path / name).is_dir()]
-    for folder in (*folders, *kept_samples):
+    # Features of samples and classifiers that were trained on them: whoever shares them makes them again
+    cached = [folder for folder in [evaluations.kept(run)] if folder.is_dir()]
+    for folder in (*folders, *kept_samples, *cached):
         shutil.rmtree(folder)
     run.report.clear()
-    return sorted(folder.name for folder in (*folders, *kept_samples))
+    return sorted(folder.name for folder in (*folders, *kept_samples, *cached))
 
 
 def _renew_rows(run: Run) -> None:
@@ -183,7 +185,8 @@ def _remains(run: Run, plan: Mapping[str, Any]) -> list[str]:
     """What this command cannot or did not undo, and where."""
     remains = [
         f"the source ({plan['source']}): delete the samples there, or --start-over reads them again",
-        "copies elsewhere: exports, buckets, uploads, samples that were given away",
+        "copies elsewhere: exports, buckets, uploads, studies, samples that were given away",
+        "servers that run: they draw with what they have loaded until they are started again",
     ]
     if not run.config.grouped_by_start:
         remains.append("the partition: its centres were found with them among all samples, and are kept")

@@ -43,7 +43,12 @@ def grow(
             making.make(
                 private, run, made.path, progress=progress, prepared=lambda: leave_out(private, known(run))
             )
-    member = adding.add(run, made.path, home=lambda: calibrating.judged(private, 0))
+    try:
+        member = adding.add(run, made.path, home=lambda: calibrating.judged(private, 0))
+    except ConfigError as error:  # hours of training may be in it
+        raise ConfigError(
+            f"{error}; it stays in {made.path}, to be added then; delete {private.path} to train another"
+        ) from None
     return Growth(member, private, made.contents.rows)
 
 

@@ -18,7 +18,7 @@ from atoll.evaluate.distances import in_parts
 from atoll.evaluate.features import Space, seen
 from atoll.evaluate.intervals import Measured, bootstrap, mean_of_rows
 from atoll.evaluate.reference import Real, as_seen
-from atoll.runs import Run
+from atoll.runs import Run, evaluations
 from atoll.sampling.sampler import Progress, Sampler
 from atoll.sampling.samples import Samples
 
@@ -35,8 +35,7 @@ class Judge:
         if not run.data.done:
             raise ConfigError(f"{run.data.path} is not there; evaluation compares with the run's own data")
         self.run, self.config = run, config
-        # Beside the runs: all that stand on the same data share what is computed of it.
-        self.folder = folder or run.path.resolve().parent / ".evaluation"
+        self.folder = folder or evaluations.kept(run)
         self.real: Real = reference.draw(run, config.reference)
         self._made: dict[tuple[Any, ...], Any] = {}
 

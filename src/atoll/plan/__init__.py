@@ -2,7 +2,7 @@
 
 from atoll.plan.printed import sentences
 from atoll.plan.sheets import DEVICES, Device
-from atoll.plan.strategies import forward_flops, sample_flops, strategy_costs, strategy_flops
+from atoll.plan.strategies import forward_flops, sample_flops, strategy_costs, strategy_flops, training_flops
 from atoll.plan.sums import plan, useful_threads
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "sentences",
     "strategy_costs",
     "strategy_flops",
+    "training_flops",
     "useful_threads",
 ]

@@ -55,6 +55,13 @@ def forward_flops(config: RunConfig, facts: Facts = UNKNOWN) -> Forward:
     return Forward(sum(experts) / clusters, router)
 
 
+def training_flops(config: RunConfig, facts: Facts = UNKNOWN) -> float:
+    """What one sample costs forward and backward in the training of an expert, or of an adapter of one."""
+    about, clusters = about_data(config, facts), config.partition.clusters
+    networks = [network_of(config.expert_for(k), config, about) for k in range(clusters)]
+    return sum(costs.training_flops(network, recompute=False) for network in networks) / clusters
+
+
 def sample_flops(config: RunConfig, experts: float, strategy: str, facts: Facts = UNKNOWN) -> float:
     """FLOPs of one sample of which `experts` were asked at each time, as [sample] asks for it."""
     forward = forward_flops(config, facts)

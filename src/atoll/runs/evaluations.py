@@ -13,6 +13,13 @@ from atoll.runs.run import EVALUATION, Run
 from atoll.runs.stage import Stage
 
 REMEDY = "measure again: `atoll evaluate`"
+KEPT = ".evaluation"
+"""Beside the runs: features of data and classifiers trained on it, which all runs of that data share."""
+
+
+def kept(run: Run) -> Path:
+    """Where evaluations keep what they have computed of the data."""
+    return run.path.resolve().parent / KEPT
 
 
 class Found(Frozen):

@@ -328,21 +328,24 @@ def _within_budget(
     if config.grouped_by_start:  # half a forward pass of every sample, where a step has three
         spent += (data.rows or 0) / 6
     spent += _choosing(config)
+    expert: dict[str, Any] = {}
+    if start is not None:  # by name: where it lies says nothing of what it is
+        expert |= _begun_with(start.training, point.get(ADAPTER, 0), study.config.adapter_settings)
     batch = config.expert_for(0).batch
-    steps = int((samples - spent) / (clusters * batch))
+    trained = config.model_copy(update={"expert": config.expert.model_copy(update=expert)})
+    cost = plan.training_flops(trained, data) / (3 * forward)  # adapters need no gradients of their base
+    steps = int((samples - spent) / (clusters * batch * cost))
     if steps < 1:
         raise ConfigError(
             f"study {study.config.name}: a budget of {samples} samples leaves no step for {clusters} experts"
         )
-    expert: dict[str, Any] = {"steps": steps}
+    expert["steps"] = steps
     if config.expert.batch_of == "monolith":
         # The same training has the same name, however its batch was said.
         expert |= {"batch": config.expert.batch // clusters, "batch_of": "expert"}
-    if start is not None:  # by name: where it lies says nothing of what it is
-        expert |= _begun_with(start.training, point.get(ADAPTER, 0), study.config.adapter_settings)
     changes["expert"] = config.expert.model_copy(update=expert)
     config = config.model_copy(update=changes)
-    flops = 3 * forward * (spent + clusters * batch * steps)
+    flops = 3 * forward * (spent + clusters * batch * steps * cost)
     return Cell({**point, CLUSTERS: clusters}, config, monolith, flops, start)
 
 
