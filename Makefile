@@ -9,6 +9,9 @@ OTHER_UNITS := 'import torch; from atoll import devices; print(int(not devices.h
 ONE_ARITHMETIC := hardware moving on_a_gpu optimiser ranks scaling segment sharding state stopping survival teaching \
 	tracking window
 
+# Of two cores: while one waits for a process, a store or a browser, a third has work for it.
+WORKERS ?= 3
+
 unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes of the tests would compile everything anew
 
 .PHONY: install demo demo-network test check fix bench docs site
@@ -31,11 +34,11 @@ demo-network: $(STAMP)  ## a host and three workers on this machine, one of whic
 	$(BIN)/python examples/demo_network.py
 
 test: $(STAMP_DEV)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 	# What trains once more, as on a CPU that has what this one lacks, or lacks what it has: with the tests above
 	# it has run as this CPU is, as if it had bfloat16 units, and as if it had none. Left out is what trains
 	# nothing or names its arithmetic; pretended GPUs ask no CPU.
-	OMP_NUM_THREADS=1 ATOLL_CPU_BFLOAT16=$$($(BIN)/python -c $(OTHER_UNITS)) \
+	OMP_NUM_THREADS=1 JAXTYPING_DISABLE=1 ATOLL_CPU_BFLOAT16=$$($(BIN)/python -c $(OTHER_UNITS)) \
 		$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/train \
 		$(foreach name,$(ONE_ARITHMETIC),--ignore tests/train/test_$(name).py)
 

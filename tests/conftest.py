@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import pytest
 from hypothesis import settings
 
@@ -28,7 +29,12 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process of a test compiles all of it anew
 
-settings.register_profile("atoll", deadline=None, derandomize=True, database=None)
+UNCHECKED = os.environ.get("JAXTYPING_DISABLE", "0") == "1"
+"""Nobody looks at shapes in the second pass: the first has."""
+EXAMPLES = int(os.environ.get("ATOLL_EXAMPLES", "25"))
+"""Of everything that is generated. They are the same every time, so that more of them only cost time: who
+changes what a property is about tries more."""
+settings.register_profile("atoll", max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)
 settings.load_profile("atoll")
 
 TINY = """
@@ -283,6 +289,15 @@ FIRST = [
     "tests/study/test_cells.py",
 ]
 """What takes longest: begun first, so that workers end together."""
+
+
+SHAPES = ("tests/flow/", "tests/models/", "tests/sampling/", "tests/train/")
+"""Where shapes are checked at every call of networks and mathematics, which takes a quarter of their time.
+Elsewhere they are called as they are there."""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    jaxtyping.config.update("jaxtyping_disable", UNCHECKED or not item.nodeid.startswith(SHAPES))
 
 
 def pytest_collection_finish() -> None:

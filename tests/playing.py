@@ -40,7 +40,7 @@ def listening(app: ASGIApp) -> Iterator[str]:
         yield address[0]
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(600)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from torch.utils import _foreach_utils, checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -140,7 +139,16 @@ class Ledger:
 
 
 def _tensors(*trees: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(trees) if isinstance(leaf, torch.Tensor)]
+    """All in nested lists and dictionaries; asked for at every operation, so without torch's own slow way."""
+    found: list[torch.Tensor] = []
+    for tree in trees:
+        if isinstance(tree, torch.Tensor):
+            found.append(tree)
+        elif isinstance(tree, (list, tuple)):
+            found += _tensors(*tree)
+        elif isinstance(tree, dict):
+            found += _tensors(*tree.values())
+    return found
 
 
 class Operations(TorchDispatchMode):

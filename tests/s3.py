@@ -102,7 +102,7 @@ def wait_until_it_answers(process: "subprocess.Popen[bytes]", port: int, log: Pa
         )
         for bucket in (BUCKET, OPEN_BUCKET)
     ]
-    for _ in range(600):
+    for _ in range(3000):
         assert process.poll() is None, log.read_text()
         with contextlib.suppress(BaseError, OSError):
             for store in stores:

@@ -39,14 +39,14 @@ def wait_for_step(process, folder, step):
 def test_from_pictures_to_pictures_and_again(tiny, tmp_path):
     runs = tmp_path / "r"
     first = start("run", tiny, "--json", runs=runs)
-    out, err = first.communicate(timeout=300)
+    out, err = first.communicate(timeout=900)
     assert first.returncode == 0, err
     answer = json.loads(out)
     assert Path(answer["report"]).read_text(encoding="utf-8").startswith("<!doctype html>")
     made = {path: path.stat().st_mtime_ns for path in runs.rglob("weights.safetensors")}
     assert len(made) == 4  # three experts and the router
     again = start("run", tiny, runs=runs)
-    out, err = again.communicate(timeout=300)
+    out, err = again.communicate(timeout=900)
     assert again.returncode == 0, err
     assert "report.html" in out
     assert made == {path: path.stat().st_mtime_ns for path in runs.rglob("weights.safetensors")}

@@ -27,7 +27,7 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     notebook = nbformat.read(EXAMPLES / "two-experts.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "it is kept without what it printed"
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tmp_path}}).execute()
+    nbclient.NotebookClient(notebook, timeout=900, resources={"metadata": {"path": tmp_path}}).execute()
     cells = {cell["id"]: cell for cell in notebook.cells if cell["cell_type"] == "code"}
     assert "torch.Size([16, 1, 28, 28])" in texts(cells["sample"])
     assert "[60, 120]" in texts(cells["grown"])

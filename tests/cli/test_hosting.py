@@ -32,7 +32,7 @@ def test_it_serves_a_manifest_and_goes_on_after_a_stop(tiny, tmp_path):
         assert state["run"] == facts["manifest"] and state["tasks"] == {"open": 1}
         assert httpx.get(f"{facts['address']}/").status_code == 200
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
         assert process.returncode == 0, err
         assert json.loads(out)["finished"] is False
     assert manifests[0] == manifests[1]
@@ -41,7 +41,7 @@ def test_it_serves_a_manifest_and_goes_on_after_a_stop(tiny, tmp_path):
 def test_a_run_goes_on_elsewhere_and_a_stranger_audits_it(tiny, tmp_path):
     first, facts = started(tiny, tmp_path)
     first.send_signal(signal.SIGTERM)
-    first.communicate(timeout=60)
+    first.communicate(timeout=600)
     store = f"{facts['run']}/network/store"
     second, again = started(f"--from={store}", tmp_path / "elsewhere")
     try:
@@ -52,7 +52,7 @@ def test_a_run_goes_on_elsewhere_and_a_stranger_audits_it(tiny, tmp_path):
         assert json.loads(answer.stdout)["forks"] == [1]
     finally:
         second.send_signal(signal.SIGTERM)
-        second.communicate(timeout=60)
+        second.communicate(timeout=600)
     for arguments in (["host"], ["host", str(tiny), "--from", store]):
         answer = commands.run(*arguments)
         assert answer.returncode == 1

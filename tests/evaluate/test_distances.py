@@ -8,8 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import linalg, spatial
-from torchmetrics.image.fid import _compute_fid
-from torchmetrics.image.kid import poly_mmd
 
 from atoll.evaluate import distances
 
@@ -44,6 +42,8 @@ def test_frechet_of_a_set_with_itself_is_nothing():
 
 @pytest.mark.parametrize("dims", [3, 64])
 def test_frechet_agrees_with_torchmetrics_and_scipy(dims):
+    from torchmetrics.image.fid import _compute_fid
+
     x, y = gaussian(400, dims, 0), gaussian(600, dims, 1, mean=0.3, width=1.2)
     ours = distances.frechet(x, y)
     theirs = _compute_fid(x.mean(0), x.T.cov(), y.mean(0), y.T.cov())
@@ -65,6 +65,8 @@ def test_frechet_with_fewer_samples_than_features():
 
 def test_kernel_agrees_with_torchmetrics():
     x, y = gaussian(200, 16, 0), gaussian(200, 16, 1, mean=0.2)
+    from torchmetrics.image.kid import poly_mmd
+
     assert distances.kernel(x, y) == pytest.approx(float(poly_mmd(x, y)), rel=1e-4)
 
 

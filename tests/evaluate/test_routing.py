@@ -7,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from torchmetrics.functional.classification import multiclass_calibration_error
 
 from atoll.data.store import Batch
 from atoll.evaluate import routing
@@ -136,6 +135,8 @@ def test_calibration_agrees_with_torchmetrics(clusters):
     source = torch.Generator().manual_seed(clusters)
     posterior = torch.randn(500, clusters, generator=source).softmax(1)
     cluster = torch.randint(clusters, (500,), generator=source)
+    from torchmetrics.functional.classification import multiclass_calibration_error
+
     theirs = multiclass_calibration_error(posterior, cluster, clusters, n_bins=10, norm="l1")
     assert routing.calibration(posterior, cluster) == pytest.approx(float(theirs), abs=1e-4)
     assert float(theirs) > 0.05

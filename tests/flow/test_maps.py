@@ -43,7 +43,7 @@ def points(num: int = 64, dims: int = 3) -> tuple[Tensor, Tensor, Tensor]:
 def test_the_map_of_a_gaussian_is_the_integral_of_its_velocity():
     noise = points()[0]
     end, start = torch.zeros(len(noise)).double(), torch.ones(len(noise)).double()
-    integrated = solver.integrate(gaussian_velocity, noise, 4000)
+    integrated = solver.integrate(gaussian_velocity, noise, 1000)
     torch.testing.assert_close(integrated, gaussian_map(noise, start, end), rtol=0, atol=2e-3)
 
 
@@ -332,7 +332,7 @@ def dense() -> nn.Module:
         drawn, x_t, cluster = drawn_batch(step)
         return maps.distillation_loss(student(x_t, drawn.t, drawn.t), label_velocity(x_t, drawn.t, cluster))
 
-    return taught(3000, student, loss)
+    return taught(600, student, loss, 1e-2)
 
 
 def shares(samples: Tensor) -> Tensor:
@@ -345,11 +345,11 @@ def start(num: int) -> Tensor:
 
 
 def test_a_student_of_single_experts_keeps_the_shares_of_the_clusters(dense):
-    samples = solver.integrate(lambda x_t, t: dense(x_t, t, t), start(40_000), 50)
-    sampling_error = 3 * (DATA.priors * (1 - DATA.priors) / 40_000).sqrt()  # 0.0075 at most
+    samples = solver.integrate(lambda x_t, t: dense(x_t, t, t), start(8000), 25)
+    sampling_error = 3 * (DATA.priors * (1 - DATA.priors) / 8000).sqrt()  # 0.017 at most
     assert ((shares(samples) - DATA.priors).abs() < 0.01 + sampling_error).all(), shares(samples)
     real = DATA.draw(4000, seed=1)[0]
-    assert sliced_wasserstein(samples[:4000], real) < 0.06
+    assert sliced_wasserstein(samples[:4000], real) < 0.07
 
 
 def test_a_flow_map_needs_few_steps(dense):

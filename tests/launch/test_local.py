@@ -84,7 +84,7 @@ def test_a_killed_driver_leaves_no_orphans_and_loses_no_step(prepared, tiny):
     assert experts
     started.kill()
     started.communicate()
-    for _ in range(1200):
+    for _ in range(6000):
         if not any(Path(f"/proc/{pid}").exists() for pid in experts):
             break
         time.sleep(0.1)

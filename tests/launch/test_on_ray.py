@@ -75,7 +75,7 @@ def tasks_of(cluster, wanted, before):
 
     Other tests have had jobs of the same names on this cluster: `before` are the ids of theirs.
     """
-    for _ in range(1200):
+    for _ in range(12_000):  # no measure of time
         found: dict[str, Any] = {}
         for task in (task for task in every_task(cluster) if task.task_id not in before):
             machines, _ = found.setdefault(task.name, (set(), task.required_resources))
@@ -93,7 +93,7 @@ def samples_of(run):
 
 def submitted(command):
     """The job's end; a cluster that has just started may not take jobs yet, and says so."""
-    for _ in range(60):
+    for _ in range(1200):
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
         if "No available agent" not in done.stderr + done.stdout:
             return done

@@ -97,7 +97,7 @@ def test_a_job_of_two_ranks_is_the_job_of_one_and_is_stopped_as_one(prepared, ti
     started = commands.Command(command, environment)
     wait_for(lambda: len(read_lines(run.expert(0).path / "metrics.jsonl")) > 3, started)
     started.send_signal(signal.SIGTERM)
-    _, err = started.communicate(timeout=300)
+    _, err = started.communicate(timeout=900)
     if started.returncode != 0:  # else it was through before it heard
         assert started.returncode == 75, err
         assert 3 < read_json(run.expert(0).path / "state" / "latest.json")["step"] <= 30

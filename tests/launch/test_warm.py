@@ -80,7 +80,7 @@ def start(parent, environment, tmp_path):
 
 
 def wait_until(condition):
-    for _ in range(3000):
+    for _ in range(30_000):
         if condition():
             return
         time.sleep(0.02)

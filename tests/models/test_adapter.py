@@ -4,7 +4,6 @@ import itertools
 from pathlib import Path
 from typing import Any, get_args
 
-import peft
 import pytest
 import torch
 from torch import nn
@@ -126,6 +125,8 @@ def test_the_gradients_are_those_of_finite_differences(kind):
 
 def by_peft(model: nn.Module, settings: AdapterSettings) -> nn.Module:
     """The same adapter by another implementation, with the same weights."""
+    import peft  # it loads transformers for seconds: not before it is needed
+
     names = [name for name, module in model.named_modules() if isinstance(module, Adapted)]
     ours = {name: model.get_submodule(name) for name in names}
     config = peft.LoraConfig(

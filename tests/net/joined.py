@@ -118,7 +118,7 @@ def served(run, choices=CHOICES, **given):
         keeper = hosted.keep()
         keeper.start()
         thread.start()
-        here.wait(60)
+        here.wait(600)
         try:
             yield hosted, addresses[0]
         finally:

@@ -139,7 +139,7 @@ def test_no_name_reaches_beyond_the_store(here, tmp_path, name):
 
 
 def test_a_database_that_is_away_is_nobodys_fault(tmp_path, postgresql):
-    database = Database(postgresql.new(), patience=1)
+    database = Database(postgresql.new(), patience=30)
     database.create()
     here = coordinator(database, tmp_path)
     machine = Machine.of(here)

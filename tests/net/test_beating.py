@@ -86,7 +86,7 @@ def test_all_who_wait_are_written_in_one_transaction(here, monkeypatch):
     def slow(durable=True):
         transactions.append(durable)
         inside.set()
-        go.wait(10)
+        go.wait(600)
         return writing(durable)
 
     monkeypatch.setattr(here.database, "writing", slow)
@@ -98,14 +98,14 @@ def test_all_who_wait_are_written_in_one_transaction(here, monkeypatch):
 
     threads = [threading.Thread(target=hear, args=(number,)) for number in range(3)]
     threads[0].start()
-    assert inside.wait(10)
+    assert inside.wait(600)
     for thread in threads[1:]:
         thread.start()
     while len(beats._waiting) < 2:
         threading.Event().wait(0.001)
     go.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(600)
     assert transactions == [False, False], "the first alone, the others together, none forced to the disk"
     assert [answers[number].verdict for number in range(3)] == ["keep"] * 3
     assert [rows(here)[0][offer.lease][0] for offer in offers] == [0, 1, 2]

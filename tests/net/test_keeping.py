@@ -39,7 +39,7 @@ def test_a_result_that_nobody_looked_at_is_looked_at(database, tmp_path, monkeyp
 def test_the_keeper_goes_on_when_the_database_is_away(tmp_path, postgresql):
     from atoll.net.database import Database
 
-    database = Database(postgresql.new(), patience=1)
+    database = Database(postgresql.new(), patience=30)
     database.create()
     here = coordinator(database, tmp_path)
     calls = []

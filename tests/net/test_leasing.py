@@ -134,7 +134,7 @@ class Leases(RuleBasedStateMachine):
         assert self.task.failed <= self.failed
 
 
-Leases.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+Leases.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
 TestLeases = Leases.TestCase
 
 

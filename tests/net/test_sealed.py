@@ -143,7 +143,7 @@ time.sleep(100)
         time.sleep(0.02)
     worker.send_signal(signal.SIGKILL)
     worker.communicate()
-    for _ in range(1000):
+    for _ in range(30_000):
         if not _lives(pid):
             return
         time.sleep(0.02)

@@ -115,7 +115,7 @@ def judged(proof, error, *roots) -> bool:
     return True
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_changed_proof_of_inclusion_is_refused_by_both(data):
     size = data.draw(st.integers(1, 40))
@@ -142,7 +142,7 @@ def test_a_changed_proof_of_inclusion_is_refused_by_both(data):
         assert not judged(InclusionProof(claimed, size, proof), InclusionProofInvalid, leaf, total)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_changed_proof_of_consistency_is_refused_by_both(data):
     size = data.draw(st.integers(2, 40))

@@ -33,7 +33,7 @@ def start(network, unit, place):
 def test_a_process_does_one_unit_and_says_what_it_made(network, tmp_path):
     unit, place = expert(network), tmp_path / "machine"
     process = start(network, unit, place)
-    _, err = process.communicate(timeout=300)
+    _, err = process.communicate(timeout=900)
     assert process.returncode == 0, err
     made = read_json(place / work.MADE)
     outputs = {file["path"]: file for file in made["outputs"]}
@@ -51,7 +51,7 @@ def test_a_process_does_one_unit_and_says_what_it_made(network, tmp_path):
     chain = work.links_of(unit, work.read_chain(place / work.CHAIN))
     assert len(chain) == 3 and chain[-1] == outputs["experts/00/state/step-00000004.safetensors"]["sha256"]
     again = start(network, unit, place)  # it was done: nothing is done twice
-    assert again.wait(timeout=300) == 0, again.communicate()
+    assert again.wait(timeout=900) == 0, again.communicate()
     assert read_json(place / work.MADE) == made
 
 
@@ -60,7 +60,7 @@ def test_an_audit_takes_the_steps_once_more_and_makes_a_report_alone(network, tm
     unit = expert(network, last=4, every=2)
     true = tmp_path / "worker"
     process = start(network, unit, true)
-    assert process.wait(timeout=300) == 0, process.communicate()
+    assert process.wait(timeout=900) == 0, process.communicate()
     state = next((true / "run").rglob("state/step-00000004.safetensors"))
     file = units.described(state, true / "run")
     assert file is not None
@@ -68,7 +68,7 @@ def test_an_audit_takes_the_steps_once_more_and_makes_a_report_alone(network, tm
     audit = asking.audit_unit(unit, 1, {4: (file,)})  # of step 2 nothing was uploaded: all is replayed
     assert (audit.first, audit.last) == (0, 4)
     process = start(network, audit, tmp_path / "auditor")
-    assert process.wait(timeout=300) == 0, process.communicate()
+    assert process.wait(timeout=900) == 0, process.communicate()
     made = read_json(tmp_path / "auditor" / work.MADE)
     assert [one["path"] for one in made["outputs"]] == [asking.REPORT]
     assert made["removed"] == []
@@ -81,7 +81,7 @@ def test_an_audit_takes_the_steps_once_more_and_makes_a_report_alone(network, tm
     assert spoilt is not None
     network.keep(true / "run", [spoilt])
     process = start(network, asking.audit_unit(unit, 1, {4: (spoilt,)}), tmp_path / "second")
-    assert process.wait(timeout=300) == 0, process.communicate()
+    assert process.wait(timeout=900) == 0, process.communicate()
     report = Report.model_validate_json((tmp_path / "second" / "run" / asking.REPORT).read_bytes())
     assert not report.comparison.equal
     assert not report.comparison.counts
@@ -100,7 +100,7 @@ def test_stopped_it_has_saved_and_another_machine_goes_on_from_its_state(network
         assert first.poll() is None, first.communicate()
         time.sleep(0.02)
     first.send_signal(signal.SIGTERM)
-    _, err = first.communicate(timeout=300)
+    _, err = first.communicate(timeout=900)
     assert first.returncode == 75 and "stopped at step" in err
     assert not (tmp_path / "first" / work.MADE).exists()
     links = work.read_chain(tmp_path / "first" / work.CHAIN)
@@ -115,7 +115,7 @@ def test_stopped_it_has_saved_and_another_machine_goes_on_from_its_state(network
     write_json(tmp_path / "second" / work.CHAIN, {str(key): link for key, link in known.items()})
     second, alone = start(network, unit, tmp_path / "second"), start(network, unit, tmp_path / "alone")
     for process in (second, alone):
-        _, err = process.communicate(timeout=300)
+        _, err = process.communicate(timeout=900)
         assert process.returncode == 0, err
     chains = [
         work.links_of(unit, work.read_chain(tmp_path / name / work.CHAIN)) for name in ("second", "alone")
@@ -138,7 +138,7 @@ def test_a_chain_ends_at_its_first_gap():
 def test_a_mistake_is_one_line(network, tmp_path):
     unit = expert(network, inputs=())  # its cluster did not come with it
     process = start(network, unit, tmp_path / "machine")
-    _, err = process.communicate(timeout=300)
+    _, err = process.communicate(timeout=900)
     assert process.returncode == 1
     assert err.startswith("atoll: ") and err.count("\n") == 1
     assert json.loads((tmp_path / "machine" / "unit.json").read_text())["inputs"] == []

@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 
-import openai
 import pytest
 import schemathesis
 import uvicorn
@@ -42,6 +41,8 @@ def listening(app):
 
 
 def test_the_official_client(model):
+    import openai
+
     with listening(create_app({model.name: model}, token="long enough")) as address:
         client = openai.OpenAI(base_url=f"{address}/v1", api_key="long enough", max_retries=0)
         assert [one.id for one in client.models.list()] == ["run"]

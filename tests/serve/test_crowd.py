@@ -22,7 +22,9 @@ class Heard(Ticket):
 
 def ticket(model: Model, user="user", watched=0, deadline=None, **wanted):
     async def make():
-        return Heard(model, model.sampler.request(**wanted), user, deadline or time.monotonic() + 60, watched)
+        return Heard(
+            model, model.sampler.request(**wanted), user, deadline or time.monotonic() + 3600, watched
+        )
 
     one = asyncio.run(make())
     one.events_told = []

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from atoll.evaluate import classifier
@@ -125,8 +126,13 @@ def test_one_training_less_is_one_job_more(done, tmp_path):
         path.write_text(kept)
 
 
-def test_what_it_leaves_behind(done):
-    told = results.write(done.shop, done.cells)
+@pytest.fixture(scope="module")
+def told(done):
+    """Its tables and pages, drawn once."""
+    return results.write(done.shop, done.cells)
+
+
+def test_what_it_leaves_behind(done, told):
     folder = done.shop.folder
     assert told["finished"] == told["cells"] == 12
     written = json.loads((folder / "study.json").read_text())
@@ -169,10 +175,9 @@ def test_a_study_without_a_finished_cell_says_so(done, tmp_path):
 
 @needs_browser
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_browser_likes_its_page(done, width, tmp_path):
-    page = results.write(done.shop, done.cells)["report"]
+def test_a_browser_likes_its_page(done, told, width, tmp_path):
     seen = look(chromium(), done.shop.folder / "report.html", width, tmp_path)
-    assert page.endswith("report.html")
+    assert told["report"].endswith("report.html")
     assert seen.complaints == []
     assert seen.broken == 0
     assert seen.drawings == 3 + 3
@@ -301,12 +306,13 @@ GROUPED = """
 name = "grouped"
 recipe = "tiny.toml"
 [set]
+data.source = "few.npz"
 evaluate.num = 24
 evaluate.reference = 300
 evaluate.bootstrap = 3
 evaluate.features = ["pixels"]
 [budget]
-samples = [2000]
+samples = [480]
 router = 0.1
 start = [0.4]
 [axes]
@@ -317,7 +323,9 @@ encode.features = ["pixels", "start"]
 
 def test_clusters_by_the_start_are_made_once_it_is_trained_and_are_paid_for(tmp_path):
     (tmp_path / "tiny.toml").write_text(TINY)
-    (tmp_path / "study.toml").write_text(GROUPED)
+    (tmp_path / "study.toml").write_text(GROUPED.replace("few.npz", str(tmp_path / "few.npz")))
+    few = np.random.default_rng(0).integers(0, 256, (1200, 28, 28), dtype=np.uint8)
+    np.savez(tmp_path / "few.npz", images=few)
     shop = Workshop(design.load(tmp_path / "study.toml"))
     cells = shop.cells()
     _, pixels, start = sorted(cells, key=lambda cell: (not cell.monolith, str(cell.values)))

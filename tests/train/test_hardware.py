@@ -22,13 +22,15 @@ def test_a_decision_stays_on_the_same_device():
 
 def test_a_short_training_is_not_worth_a_trial(monkeypatch):
     monkeypatch.setattr(hardware, "compile_blocks", lambda _: pytest.fail("compiled"))
-    assert hardware.compiling_pays(nn.Linear(2, 2), lambda: None, 1000) is False
+    steps: list[int] = []
+    assert hardware.compiling_pays(nn.Linear(2, 2), lambda: steps.append(1), 1000) is False
+    assert steps == [1], "one step tells that"
 
 
 @pytest.mark.parametrize(("compiled", "expected"), [(0.5, True), (0.99, False)])
 def test_a_long_training_is_measured_both_ways(monkeypatch, compiled, expected):
-    times = iter([1.0, compiled])
-    monkeypatch.setattr(hardware, "_seconds", lambda step: next(times))
+    times = iter([2.0, 1.0, compiled])  # the first step takes longer than any other
+    monkeypatch.setattr(hardware, "_seconds", lambda step, repeats=3: next(times))
     done = []
     monkeypatch.setattr(hardware, "compile_blocks", lambda _: done.append("compiled"))
     monkeypatch.setattr(hardware, "uncompile_blocks", lambda _: done.append("undone"))
@@ -41,7 +43,7 @@ def test_a_compiler_that_fails_means_no(monkeypatch):
         raise RuntimeError("no g++")
 
     monkeypatch.setattr(hardware, "compile_blocks", broken)
-    monkeypatch.setattr(hardware, "_seconds", lambda step: 1.0)
+    monkeypatch.setattr(hardware, "_seconds", lambda step, repeats=3: 1.0)
     assert hardware.compiling_pays(nn.Linear(2, 2), lambda: None, 10_000) is False
 
 

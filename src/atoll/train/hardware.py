@@ -95,7 +95,8 @@ def _tried(model: nn.Module, step: Callable[[], object]) -> str | None:
 
 def compiling_pays(model: nn.Module, step: Callable[[], object], ahead: int) -> bool:
     """Measure a step as it is and compiled, if enough steps lie ahead; leaves the network as it was."""
-    step()
+    if _seconds(step, 1) * ahead < WORTH_A_TRIAL:  # the first takes longest: short jobs try no more than it
+        return False
     plain = _seconds(step)
     if plain * ahead < WORTH_A_TRIAL:
         return False
