@@ -83,6 +83,7 @@ def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
     batch = unseen(run, options.held_out, options.most)
     routers = {"learnt": learnt, "closed form": closed_form(run), "uncalibrated": closed_form(run, False)}
     judge = Judge(run, EvaluateConfig(features=tuple(options.features)))
+    settings = {"steps": options.steps, "solver": options.solver, "guidance": options.guidance}
     return {
         "run": run.config.name,
         "by time": {
@@ -90,15 +91,17 @@ def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
             for name, router in routers.items()
         },
         "distance, top-1": {
-            name: _distance(sampler, router, judge, options.num) for name, router in routers.items()
+            name: _distance(sampler, router, judge, options.num, settings) for name, router in routers.items()
         },
     }
 
 
-def _distance(sampler: Sampler, router: torch.nn.Module, judge: Judge, num: int) -> float:
+def _distance(
+    sampler: Sampler, router: torch.nn.Module, judge: Judge, num: int, settings: dict[str, Any]
+) -> float:
     """The Fréchet distance of samples that this router routes."""
     ensemble = replace(sampler.ensemble, router=router, band=routing.Band())
-    x_0 = replace(sampler, ensemble=ensemble).sample(num, strategy="top-1", seed=1, batch=250)
+    x_0 = replace(sampler, ensemble=ensemble).sample(num, strategy="top-1", seed=1, batch=250, **settings)
     return float(next(iter(judge.judge(x_0)["features"].values()))["frechet"]["value"])
 
 
@@ -125,6 +128,9 @@ def main() -> None:
     parser.add_argument("--held-out", required=True, help="samples that the runs have not seen")
     parser.add_argument("--most", type=int, default=2000)
     parser.add_argument("--num", type=int, default=1000, help="samples that each distance stands on")
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--solver", default="dpm++")
+    parser.add_argument("--guidance", type=float, default=1.0)
     parser.add_argument("--features", nargs="+", default=["classifier"])
     options = parser.parse_args()
     studies = [study(Run.open(path), options) for path in options.runs]

@@ -173,6 +173,12 @@ def test_a_copy_of_an_own_expert_is_refused(finished, component):
     refused(finished, component, "is part 1 of this run already", ConfigError)
 
 
+def test_ten_gigabytes_of_weights_are_refused_before_they_are_read(finished, component):
+    with (component.path / checkpoint.WEIGHTS).open("r+b") as file:
+        file.truncate(10 * 2**30)
+    refused(finished, component, "larger than its network", CorruptError)
+
+
 def test_a_huge_file_is_refused_before_it_is_hashed(finished, component):
     with (component.path / ROWS).open("wb") as file:
         file.truncate(10 * 2**30)

@@ -24,7 +24,7 @@ def foreign(address: str) -> Stage:
     if inside:
         raise ConfigError(f"'{address}' has {len(inside)} experts; name the folder of one, as {inside[0]}")
     raise ConfigError(
-        f"expert.init '{address}' holds no finished expert; give the folder of one that was "
+        f"'{address}' holds no finished expert; give the folder of one that was "
         "trained, or that `atoll import` made"
     )
 
