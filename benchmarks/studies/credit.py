@@ -1,11 +1,10 @@
 """Do values say what a part is worth? Each expert really left out, against what `atoll credit` says.
 
-    python -m benchmarks.studies.credit RUN… --held-out DATA [--num 1000] [--rows 2000] [--known 25]
+    python -m benchmarks.studies.credit RUN… --held-out DATA [--num 64] [--truth 500] [--known 25]
 
 RUN are finished runs of one recipe with different seeds, or files that this printed of some; DATA are samples
-that none of them saw, as data.source names them. Every expert draws as many samples; a mixture of them by the
-clusters' shares is what ancestral sampling draws, and leaving one out with the others' shares renormalised is
-the mixture of the rest. What is dear is kept beside each run, in `credit/study-*.safetensors`.
+that none of them saw, as data.source names them. Truth: the ensemble really sampled, with all and without
+each part (`benchmarks.studies.sampled`). What is dear is kept beside each run, `credit/study-*.safetensors`.
 """
 
 import argparse
@@ -14,14 +13,15 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from atoll.config import DataConfig, EvaluateConfig
-from atoll.credit import defence, shapley
+from atoll.config import DataConfig
+from atoll.credit import defence, likelihood, shapley
 from atoll.credit.estimate import estimate
 from atoll.credit.shapley import Game
 from atoll.credit.target import expected_velocity
@@ -29,11 +29,8 @@ from atoll.data.samples import Sample
 from atoll.data.sources import open_source
 from atoll.data.store import Batch
 from atoll.data.values import standardise
-from atoll.evaluate import ground, held_out, neighbours, occupancy, worth
-from atoll.evaluate.distances import Frechet
-from atoll.evaluate.features import open_space
+from atoll.evaluate import calibration, ground, held_out, lost, neighbours, occupancy, worth
 from atoll.evaluate.intervals import over_repetitions
-from atoll.evaluate.measure import Judge
 from atoll.evaluate.routing import correlation
 from atoll.evaluate.worth import Played
 from atoll.flow import path
@@ -43,9 +40,9 @@ from atoll.runs import Run, replacing
 from atoll.sampling import building, makers
 from atoll.sampling.opening import open_run_model
 from atoll.sampling.sampler import Sampler
-from benchmarks.studies import attackers
+from benchmarks.studies import attackers, sampled
 
-SPACES = ("classifier", "pixels")
+SPACES = sampled.SPACES
 REAL = 2000
 """Unseen pictures whose nearest training sample is looked at."""
 AT_NOISE, NOISE = 128, 0.9
@@ -95,50 +92,12 @@ def _ids(run: Run) -> set[bytes]:
 
 
 def drawn(run: Run, sampler: Sampler, num: int, **settings: Any) -> Tensors:
-    """As many samples of every expert, (experts, num, channels, *grid)."""
-    experts = len(sampler.ensemble.experts)
-    cluster = [index // num for index in range(experts * num)]
-    asked = {"strategy": "oracle", "cluster": cluster, "batch": 64, "seed": 1, **settings}
-    x_0 = sampler.sample(experts * num, **asked)
-    return {"x_0": x_0.view(experts, num, *x_0.shape[1:]).half()}
-
-
-def features(run: Run, x_0: Tensor, batch: Batch) -> Tensors:
-    """What distances are measured on: of every expert's samples, and of the unseen ones."""
-    judge = Judge(run, EvaluateConfig())
-    tensors = {}
-    for name in SPACES:
-        space = open_space(name, judge.real, judge.folder)
-        tensors[name] = torch.stack([space.of(own.float()) for own in x_0])
-        tensors[f"{name} unseen"] = space.of(batch.x_0)
-    return tensors
-
-
-def changes(rows: Tensor, reference: Tensor, priors: Tensor) -> tuple[float, Tensor]:
-    """The distance of all experts together, and what it grows by when each is left out.
-
-    Moments of a mixture are those of its parts, weighted: no luck of how often each is drawn enters.
-    """
-    to = Frechet(reference)
-    whole = _mixed(to, rows, priors)
-    lost = []
-    for k in range(len(rows)):
-        left = priors.clone()
-        left[k] = 0
-        lost.append(_mixed(to, rows, left / left.sum()) - whole)
-    return whole, torch.tensor(lost)
-
-
-def _mixed(to: Frechet, rows: Tensor, weights: Tensor) -> float:
-    """The distance of a mixture, by its exact moments given those of the parts."""
-    means, weights = rows.double().mean(1), weights.double()
-    mean = weights @ means
-    apart = means - mean
-    inner = torch.stack([part.double().T.cov() for part in rows])
-    covariance = torch.einsum("k,kij->ij", weights, inner) + torch.einsum(
-        "k,ki,kj->ij", weights, apart, apart
-    )
-    return to.of_moments(mean, covariance)
+    """As many samples of every expert alone, (experts, num, channels, *grid), as `--by distance` does."""
+    each = [
+        lost.drawn(run, sampler, k, num, lost.seed_of(run, k), batch=64, **settings)
+        for k in range(len(sampler.ensemble.experts))
+    ]
+    return {"x_0": torch.stack(each).half()}
 
 
 def candidates(played: Mapping[str, Played], sizes: Sequence[int]) -> dict[str, Tensor]:
@@ -243,23 +202,31 @@ def as_files_hold(x_0: Tensor) -> Tensor:
 def attribution(run: Run, sampler: Sampler, x_0: Tensor, known: int, batch: Batch) -> dict[str, float]:
     """How often the maker of a sample is named, who is known, and its nearest sample is of its cluster.
 
-    Unseen real pictures say how often that could be: next to a border the nearest may lie beyond it.
+    Fairly, by a calibration that never saw a drawn sample, and as experts say it. Unseen real pictures say
+    how often the nearest could be right: next to a border it may lie beyond it.
     """
     experts = len(x_0)
     some = as_files_hold(x_0[:, :known].float().flatten(0, 1))
     truth = torch.arange(experts).repeat_interleave(known)
 
     def traced() -> Tensors:
-        made = makers.makers(sampler.ensemble, some, levels=32, batch=256)
-        return {"posterior": made.posterior, "weights": made.weights, "t": made.t}
+        made = makers.makers(sampler.ensemble, some, levels=32, batch=256, seed=held_out.seed_of(run))
+        assert made.nll is not None
+        return {"nll": made.nll, "weights": made.weights, "t": made.t}
 
-    made = kept(run, f"makers-{known}", traced)
+    made, fair = kept(run, f"makers-{known}", traced), calibration.fair(run, sampler.ensemble)
+    assert fair is not None
+    priors = run.partition.contents.priors
+    posterior = likelihood.posterior(fair.applied(made["nll"]), priors, fair.temperature)
+    plain = likelihood.posterior(made["nll"], priors)
     closest, real = (_closest(run, rows) for rows in (x_0.float().flatten(0, 1), batch.x_0[:REAL]))
     every = torch.arange(experts).repeat_interleave(x_0.shape[1])
     last = made["weights"][made["t"].argmin()]
-    right = made["posterior"].argmax(1) == truth
     return {
-        "maker by likelihood": float(right.double().mean()),
+        "maker by likelihood": float((posterior.argmax(1) == truth).double().mean()),
+        "worst expert": float((posterior.argmax(1) == truth).double().view(experts, -1).mean(1).min()),
+        "how sure it was": float(posterior.max(1).values.mean()),
+        "maker by likelihood as experts say it": float((plain.argmax(1) == truth).double().mean()),
         "maker by the router near the data": float((last.argmax(1) == truth).double().mean()),
         "nearest sample of the maker's cluster": float((closest == every).double().mean()),
         "the same of unseen pictures": float((real == batch.cluster[:REAL]).double().mean()),
@@ -338,29 +305,44 @@ def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
     batch = unseen(run, options.held_out, options.most)
     how = {name: value for name in HOW if (value := getattr(options, name)) is not None}
     x_0 = kept(run, f"drawn-{options.num}", lambda: drawn(run, sampler, options.num, **how))["x_0"]
-    spaces = kept(run, f"features-{options.num}", lambda: features(run, x_0, batch))
+    real = sampled.ensembles(run, sampler, options.truth, kept, how)
+    spaces = kept(
+        run,
+        f"features-{options.num}-{options.truth}",
+        lambda: sampled.features(run, {"alone": x_0, "real": real}, batch.x_0),
+    )
     valued = run.changed([f"credit.num={options.rows}"])
     played = played_against(valued, sampler, batch)
     priors = torch.tensor(run.partition.contents.priors).double()
-    truth = {name: changes(spaces[name], spaces[f"{name} unseen"], priors) for name in SPACES}
+    truth = {name: sampled.truth(spaces[f"{name} real"], spaces[f"{name} unseen"]) for name in SPACES}
     worths = candidates(played, run.partition.contents.sizes)
     late = kept(run, "near-the-noise", lambda: near_the_noise(run, sampler, batch))
     worths |= {f"at home at t = {NOISE}, base: {name}": values for name, values in late.items()}
     worths["replaced"] = kept(run, "replaced", lambda: replaced(valued, sampler, batch))["values"]
-    halves = {name: _reliability(spaces[name], spaces[f"{name} unseen"], priors) for name in SPACES}
+    for name in SPACES:
+        make = partial(sampled.foretold, spaces[f"{name} alone"], spaces[f"{name} unseen"], priors)
+        alone = kept(run, f"foretold-{name}-{options.num}", make)
+        worths |= {f"{what}, {name}": values for what, values in alone.items()}
     return {
         "run": run.config.name,
         "unseen": len(batch.x_0),
-        "distance": {name: whole for name, (whole, _) in truth.items()},
-        "lost": {name: lost.tolist() for name, (_, lost) in truth.items()},
-        "reliability of the truth": halves,
-        "one truth against the other": correlation(*(truth[name][1].tolist() for name in SPACES)),
+        "distance": {name: one.whole for name, one in truth.items()},
+        "lost": {name: one.lost.tolist() for name, one in truth.items()},
+        "error of lost": {name: one.sure.error.tolist() for name, one in truth.items()},
+        "reliability of the truth": {
+            name: sampled.reliability(spaces[f"{name} real"], spaces[f"{name} unseen"]) for name in SPACES
+        },
+        "one truth against the other": correlation(*(truth[name].lost.tolist() for name in SPACES)),
         "worth": {name: values.tolist() for name, values in worths.items()},
         "rank correlation": {
             space: {
-                name: correlation(values.tolist(), truth[space][1].tolist())
+                name: correlation(values.tolist(), truth[space].lost.tolist())
                 for name, values in worths.items()
             }
+            for space in SPACES
+        },
+        "interval by errors of the truth": {
+            space: {name: sampled.interval(truth[space].sure, values) for name, values in worths.items()}
             for space in SPACES
         },
         "attribution": attribution(run, sampler, x_0, options.known, batch),
@@ -369,13 +351,6 @@ def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
         "precision": precision(played["start"], len(priors)),
         "precision, base: two moments": precision(played["gaussian"], len(priors)),
     }
-
-
-def _reliability(rows: Tensor, reference: Tensor, priors: Tensor) -> float | None:
-    """The rank correlation of the truth by one half of the samples with that by the other: its ceiling."""
-    half = rows.shape[1] // 2
-    one, other = (changes(part, reference, priors)[1].tolist() for part in (rows[:, :half], rows[:, half:]))
-    return correlation(one, other)
 
 
 class _Beside(torch.nn.Module):
@@ -468,8 +443,11 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--held-out", required=True, help="samples that the runs have not seen")
     parser.add_argument("--most", type=int, default=10_000)
-    parser.add_argument("--num", type=int, default=1000, help="samples that each expert draws")
-    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--num", type=int, default=64, help="samples that each expert draws alone")
+    parser.add_argument(
+        "--truth", type=int, default=500, help="samples of each ensemble that is really sampled"
+    )
+    parser.add_argument("--steps", type=int)
     parser.add_argument("--solver", help="by default the recipe's, as the guidance")
     parser.add_argument("--guidance", type=float)
     parser.add_argument("--rows", type=int, default=2000, help="noisy samples that values stand on")

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from benchmarks.studies import credit
+from benchmarks.studies import credit, sampled
 
 from atoll.credit import shapley
 from atoll.credit.shapley import Game
@@ -18,23 +18,26 @@ def test_a_game_against_one_of_its_parts_is_the_game_against_that_base():
         assert torch.allclose(getattr(moved, name), getattr(expected, name))
 
 
-def test_the_distance_of_a_mixture_is_that_of_its_samples():
-    g = torch.Generator().manual_seed(0)
-    rows = torch.randn(3, 4000, 5, generator=g) + torch.arange(3)[:, None, None]
-    reference = torch.randn(3000, 5, generator=g)
-    weights = torch.tensor([0.5, 0.25, 0.25])
-    pooled = torch.cat([rows[0], rows[1, :2000], rows[2, :2000]])
-    assert credit._mixed(Frechet(reference), rows, weights) == pytest.approx(
-        Frechet(reference)(pooled), rel=0.05
-    )
-
-
-def test_leaving_out_the_part_that_is_far_from_the_data_helps():
+def test_the_truth_is_of_samples_that_were_really_drawn_and_parts_alone_foretell_it():
     g = torch.Generator().manual_seed(1)
-    rows = torch.randn(3, 500, 4, generator=g)
-    rows[2] += 5
-    _, lost = credit.changes(rows, torch.randn(500, 4, generator=g), torch.full((3,), 1 / 3))
-    assert float(lost[2]) < 0 < float(lost[:2].min())
+    centres = torch.tensor([[0.0], [0.5], [5.0]])
+    alone = torch.randn(3, 400, 4, generator=g) + centres[:, None]
+    reference = torch.randn(500, 4, generator=g)
+
+    def mixed(numbers):
+        chosen = torch.tensor(numbers)[torch.randint(len(numbers), (800,), generator=g)]
+        return torch.randn(800, 4, generator=g) + centres[chosen]
+
+    real = torch.stack([mixed(numbers) for numbers in ([0, 1, 2], [1, 2], [0, 2], [0, 1])])
+    truth = sampled.truth(real, reference)
+    assert float(truth.lost[2]) < 0 < float(truth.lost[:2].min())
+    assert truth.whole == pytest.approx(Frechet(reference)(real[0]))
+    lost, value = sampled.foretold(alone, reference, torch.full((3,), 1 / 3)).values()
+    assert float(((lost - truth.lost) / truth.lost).abs().max()) < 0.2
+    assert value.argmin() == 2
+    low, high = sampled.interval(truth.sure, lost)
+    assert low <= high <= 1
+    assert sampled.reliability(real, reference) is not None
 
 
 def test_the_game_without_a_base_gives_all_of_the_gain_away():

@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from atoll.data import partition
 from atoll.evaluate import classifier
 from atoll.evaluate.diversity import LAYERS
+from atoll.runs.components import Member, Members, write_members
 from tests.serving import tiny_clip
 
 
@@ -50,3 +52,26 @@ def arrays():
         found[f"NetLinLayer_{index}/Conv_0/kernel"] = random.random((1, 1, width, 1))
         before = width
     return {name: array.astype(np.float32) for name, array in found.items()}
+
+
+@pytest.fixture
+def grown(prepared):
+    """Give a run that has grown by part 3 on this machine; both hold out a share of samples, or none."""
+
+    def make(share, made_here=True):
+        settings = [f"data.holdout={share}"] if share else []
+        run = prepared(*settings, name="grown")
+        others = prepared(
+            *settings, "partition.clusters=1", "partition.method='random'", name="grown-3-component"
+        )
+        for one in (run, others):
+            if share or one is others:
+                (one.path / "partition").unlink()
+                partition.partition(one)
+        if not made_here:
+            others.path.rename(others.path.with_name("elsewhere"))
+        member = Member(number=3, name="new", digest="0" * 64)
+        write_members(run.path, Members(added=(member,)))
+        return run, others
+
+    return make

@@ -10,7 +10,6 @@ from atoll.data import partition
 from atoll.evaluate import held_out
 from atoll.flow import draws
 from atoll.runs import Run
-from atoll.runs.components import Member, Members, write_members
 
 
 def run_of(tmp_path, **credit):
@@ -95,29 +94,6 @@ def test_what_a_run_holds_out_is_what_it_is_valued_on(prepared, tmp_path):
     assert held.held_out
     assert len(held.batch.x_0) == run.partition.contents.holdout > 300
     assert held.batch.label is not None
-
-
-@pytest.fixture
-def grown(prepared):
-    """Give a run that has grown by part 3 on this machine; both hold out a share of samples, or none."""
-
-    def make(share, made_here=True):
-        settings = [f"data.holdout={share}"] if share else []
-        run = prepared(*settings, name="grown")
-        others = prepared(
-            *settings, "partition.clusters=1", "partition.method='random'", name="grown-3-component"
-        )
-        for one in (run, others):
-            if share or one is others:
-                (one.path / "partition").unlink()
-                partition.partition(one)
-        if not made_here:
-            others.path.rename(others.path.with_name("elsewhere"))
-        member = Member(number=3, name="new", digest="0" * 64)
-        write_members(run.path, Members(added=(member,)))
-        return run, others
-
-    return make
 
 
 def test_a_part_that_a_run_has_grown_by_here_is_valued_on_what_was_held_out_of_its_data(grown):

@@ -71,3 +71,26 @@ def test_where_clusters_are_not_of_features_there_is_nothing(finished, monkeypat
     assert neighbours.nearest(finished, torch.zeros(1, 1, 28, 28), 1) is None
     monkeypatch.setattr(rules, "load_rule", lambda stage: np.zeros(1))
     assert neighbours.nearest(finished, torch.zeros(1, 1, 28, 28), 1) is None
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_of_a_part_that_the_run_has_grown_by_here_the_nearest_are_named_too(grown, monkeypatch, same):
+    """By features at rest where they are of the same kind, else by those of the samples themselves."""
+    run, private = grown(0)
+    parts = Parts(private.data)
+    ids = [bytes(raw).hex() for raw in parts.ids(parts.names[0])]
+    x_0 = neighbours.by_id(run, ids[:1])[ids[0]]
+    if not same:
+        monkeypatch.setattr(Parts, "features", _only_of(run, Parts.features))
+        monkeypatch.setattr(neighbours, "_alike", lambda *_: False)
+    near = neighbours.nearest(run, x_0, 2)
+    assert near is not None and [len(part) for part in near[0]] == [2, 2, 2, 2]
+    assert near[0][3][0].id == ids[0] and near[0][3][0].distance == pytest.approx(0, abs=2e-3)
+
+
+def _only_of(run, features):
+    def guarded(parts, name):
+        assert parts.stage.path == run.data.path, "features of others at rest are not of the run's kind"
+        return features(parts, name)
+
+    return guarded

@@ -10,7 +10,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from atoll.data.parts import Parts
-from atoll.evaluate import given, neighbours
+from atoll.evaluate import calibration, credit, given, neighbours
 from atoll.sampling import gallery, makers
 from atoll.serve.app import create_app
 from atoll.serve.models import open_models
@@ -34,7 +34,7 @@ def test_it_is_what_the_same_picture_gives_in_process(client, model):
     assert answer["posterior"] == pytest.approx(made.facts(0)["posterior"], abs=1e-4)
     assert len(answer["weights"]) == len(answer["times"]) == config.levels
     assert answer["expert"] == int(made.posterior[0].argmax())
-    assert answer["sentence"] == makers.SENTENCE
+    assert answer["sentence"] == makers.SENTENCE + makers.UNFAIR and not answer["calibrated"]
     assert answer["nearest"] is None, "the data are not here"
     untold = http.post("/v1/makers", json={"png": png}).json()
     assert untold["bits_per_value_worse"] != answer["bits_per_value_worse"], "experts were told a class"
@@ -110,6 +110,23 @@ def test_training_samples_are_ids_unless_the_server_shows_its_data(finished, sho
     assert all((one["png"] is not None) == show for part in near for one in part)
     if show:
         assert base64.b64decode(best["png"]).startswith(b"\x89PNG")
+
+
+def test_what_was_fitted_of_the_run_makes_the_servers_answers_fair(finished):
+    """The same numbers as `atoll credit --picture`, from the same file, as soon as it is there."""
+    models = open_models(finished.path)
+    ensemble = next(iter(models.values())).sampler.ensemble
+    body = {"values": torch.full(tuple(ensemble.shape), 127.5).tolist()}
+    with TestClient(create_app(models)) as http:
+        plain = http.post("/v1/makers", json=body).json()
+        assert not plain["calibrated"]
+        calibration.fair(finished, ensemble)
+        fair = http.post("/v1/makers", json=body).json()
+    assert fair["calibrated"] and fair["sentence"] == makers.SENTENCE
+    assert fair["posterior"] == pytest.approx(
+        credit.trace(finished, torch.zeros(1, *ensemble.shape))[0]["posterior"], abs=1e-4
+    )
+    assert fair["posterior"] != pytest.approx(plain["posterior"], abs=1e-3)
 
 
 def test_one_network_makes_everything(client, model):

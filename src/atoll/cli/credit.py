@@ -1,6 +1,8 @@
 """Who made it, and what each part is worth."""
 
 from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +13,14 @@ from atoll.cli.output import bar, tell
 
 if TYPE_CHECKING:
     from atoll.runs import Run
+
+
+class Worth(StrEnum):
+    """What parts are measured by."""
+
+    loss = "loss"
+    distance = "distance"
+
 
 Post = Callable[[int, int, dict[int, tuple[float, float]]], tuple[dict[str, Any], str]]
 """Pays an epoch by its number, seed and values; what was paid, and that in a sentence."""
@@ -23,6 +33,12 @@ def credit(
         Path | None,
         typer.Option(help="Instead: which parts would make this picture (or .npy), whoever made it."),
     ] = None,
+    by: Annotated[
+        Worth,
+        typer.Option(
+            help="Worth in the loss on held-out samples, or, by samples of each part, in a distance."
+        ),
+    ] = Worth.loss,
     key: Annotated[
         Path | None, typer.Option(help="Also pay the epoch: an Ed25519 key (PEM) that signs the payments.")
     ] = None,
@@ -54,8 +70,9 @@ def credit(
 ) -> None:
     """What each expert is worth on held-out samples, with intervals; or who would make a given picture."""
     from atoll.credit import signature
+    from atoll.errors import ConfigError
     from atoll.evaluate import credit as room
-    from atoll.evaluate import settlement, values
+    from atoll.evaluate import lost, settlement, values
     from atoll.pages import credit as page
     from atoll.pages import report
     from atoll.sampling.opening import open_run
@@ -63,6 +80,11 @@ def credit(
     published = open_run(run_folder, samples=True)
     run = published.changed(overrides)
     post = ledger_of(published, database, store) if into_ledger else None
+    if by is Worth.distance and (audit or picture is not None or key is not None or into_ledger or brought):
+        raise ConfigError(
+            "--by distance draws samples of each part and tells no more: it pays nobody, see docs/credit.md; "
+            "leave out --audit, --picture, --key, --ledger and --held-out"
+        )
     if key is not None:
         signature.public_key(key)  # refuses what is no key before anything is measured
     with bar(as_json) as progress:
@@ -70,6 +92,11 @@ def credit(
             traced = room.trace_file(run, picture, progress)
             path = page.write_traced(run, picture, traced)
             tell(as_json, {**traced, "page": str(path)}, f"{room.table(traced)}\nWrote {path}")
+            return
+        if by is Worth.distance:
+            change = lost.measure(run, None if progress is None else partial(progress, "samples drawn"))
+            path = page.write_distance(run, change)
+            tell(as_json, {**change, "page": str(path)}, f"{lost.table(change)}\nWrote {path}")
             return
         if audit:
             record = room.audit(run, progress, by_number(brought))

@@ -32,6 +32,11 @@ class CreditConfig(Section):
     """What an epoch pays in all, where a key is given to sign the payments with."""
     levels: int = Field(32, ge=2)
     """Noise levels at which a finished sample is looked at, to tell how likely it is under each expert."""
+    calibration: int = Field(8, ge=0)
+    """Samples of each part's own cluster, held out if there are any, by which likelihoods are made fair: an
+    expert that is worse at everything would be named as the maker of nothing. 0: as experts say them."""
+    drawn: int = Field(64, ge=16)
+    """Samples that every part draws alone for `--by distance`, as [sample] says."""
     nearest: int = Field(3, ge=0)
     """Nearest training samples of each part that are named for a sample."""
     traced: int = Field(8, ge=0)

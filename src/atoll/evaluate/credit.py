@@ -11,6 +11,7 @@ from torch import Tensor
 
 from atoll import devices
 from atoll.evaluate import (
+    calibration,
     evaluation,
     given,
     ground,
@@ -158,15 +159,17 @@ def trace(
 
     With `labels` experts are told the class of each.
     """
-    config = run.config.credit
+    config, ensemble = run.config.credit, _ensemble(run)
+    known = None if progress is None else partial(progress, "parts whose likelihoods are made fair")
     made = makers.makers(
-        _ensemble(run),
+        ensemble,
         x_0,
         levels=config.levels,
         batch=config.batch,
         seed=held_out.seed_of(run),
         condition=torch.tensor(labels) if labels else None,
         base=_base(run),
+        calibration=calibration.fair(run, ensemble, bool(labels), known),
         progress=None if progress is None else partial(progress, "noise levels"),
     )
     near = neighbours.nearest(run, x_0, config.nearest)
@@ -176,7 +179,6 @@ def trace(
             "parts": names,
             **made.facts(row),
             "nearest": None if near is None else [[one.facts() for one in part] for part in near[row]],
-            "sentence": makers.SENTENCE,
         }
         for row in range(len(x_0))
     ]
@@ -192,7 +194,7 @@ def own(run: Run, progress: Report | None = None) -> list[dict[str, Any]]:
     labels = [run.partition.contents.class_names.index(name) for name in record.get("class", [])[:most]]
     traced = trace(run, torch.from_numpy(stored.astype(np.float32)), progress, labels)
     ways = provenance.moved(folder)
-    kept = ("expert", "posterior", "bits_per_value_worse", "nearest")
+    kept = ("expert", "calibrated", "posterior", "bits_per_value_worse", "nearest")
     return [
         {
             "index": record["indices"][row],

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from atoll.evaluate import given
+from atoll.evaluate import given, lost
 from atoll.pages import traces
 from atoll.pages.drawing import drawn
 from atoll.pages.report import colour, template
-from atoll.runs import CREDIT, Run, replacing
+from atoll.runs import CREDIT, Run, read_stamped, replacing
 from atoll.sampling.makers import SENTENCE
 
 USES = (
@@ -42,8 +42,18 @@ def write_credit(run: Run, record: Mapping[str, Any]) -> Path:
         colours=[colour(k) for k in range(run.members.count(run.config.partition.clusters))],
         sentence=SENTENCE,
         uses=USES,
+        distance=lost.kept(run),
     )
     return _written(path, page)
+
+
+def write_distance(run: Run, record: Mapping[str, Any]) -> Path:
+    """Write `credit/distance.html`; beside it the page of values, where they are known, tells the same."""
+    page = template("distance.html.j2").render(name=run.config.name, distance=record)
+    known = run.path / CREDIT
+    if known.is_file() and (valued := read_stamped(known)).get("networks") == record["networks"]:
+        write_credit(run, valued)
+    return _written(known.with_name("distance.html"), page)
 
 
 def _values(axes: Any, parts: Sequence[Mapping[str, Any]]) -> None:

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from atoll.credit import likelihood, shares
+from atoll.credit.likelihood import Calibration
 from atoll.flow import draws, path
 from atoll.models import conditions
 from atoll.models.conditions import Condition
@@ -17,6 +18,10 @@ from atoll.sampling.ensemble import Ensemble
 SENTENCE = (
     "This tells which parts would make such a sample, not whose work is in it: a likelihood is a "
     "resemblance, and the nearest training samples are the nearest, not the ones it was made from."
+)
+UNFAIR = (
+    " Likelihoods are as experts say them: no samples of known clusters were at hand to calibrate them by "
+    "(`atoll credit RUN` does, where the data are). A part that is worse at everything is named too rarely."
 )
 
 
@@ -42,12 +47,17 @@ class Makers:
     """(levels, num, experts): the router's p(expert | x_t) where the sample is noised to x_t."""
     display: Tensor | None = None
     """(num, experts): what each says beyond a base along what all say, as shares; None without a base."""
+    nll: Tensor | None = None
+    """(num, experts): as experts say it, in nats; only differences mean anything."""
+    calibrated: bool = False
+    """Whether what experts are worse by at everything was taken off."""
 
     def facts(self, row: int) -> dict[str, Any]:
         """One sample as JSON."""
         chosen = self.posterior[row]
         return {
             "expert": int(chosen.argmax()),
+            "calibrated": self.calibrated,
             "posterior": _rounded(chosen),
             "bits_per_value_worse": [
                 bits if math.isfinite(bits) else None for bits in _rounded(self.bits[row])
@@ -55,6 +65,7 @@ class Makers:
             "times": _rounded(self.t),
             "weights": [_rounded(at) for at in self.weights[:, row]],
             "display": None if self.display is None else _rounded(self.display[row]),
+            "sentence": SENTENCE if self.calibrated else SENTENCE + UNFAIR,
         }
 
 
@@ -75,14 +86,25 @@ def makers(
     seed: int = 0,
     condition: Condition = None,
     base: Velocity | None = None,
+    calibration: Calibration | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Makers:
     """Look at samples at many noise levels, all experts at the same noises (Kingma et al. 2021, eq. 15).
 
     How likely a sample is with the least of these noises on it. At guidance 1. Each sample's noises
-    depend on (seed, its number) alone.
+    depend on (seed, its number) alone. With a `calibration` an expert that is worse at everything is not
+    held to be the maker of nothing.
     """
-    look = looking(ensemble, x_0, levels=levels, batch=batch, seed=seed, condition=condition, base=base)
+    look = looking(
+        ensemble,
+        x_0,
+        levels=levels,
+        batch=batch,
+        seed=seed,
+        condition=condition,
+        base=base,
+        calibration=calibration,
+    )
     while True:
         count, made = advanced(look)
         if made is not None:
@@ -109,6 +131,7 @@ def looking(
     seed: int = 0,
     condition: Condition = None,
     base: Velocity | None = None,
+    calibration: Calibration | None = None,
 ) -> Look:
     """The same, one question at a time, so that others get their turn between two of them.
 
@@ -138,12 +161,20 @@ def looking(
             yield len(there) * start + (place + 1) * len(some), len(there) * len(pairs)
     errors, weights = (rows.view(len(x_0), levels, count).transpose(0, 1) for rows in (errors, weights))
     nll = likelihood.negative_log_likelihood(errors, t, TRAINED)
-    posterior = likelihood.posterior(nll, ensemble.priors.cpu())
-    bits = likelihood.bits_per_value(nll, x_0[0].numel())
+    fair = nll if calibration is None else calibration.applied(nll)
+    softened = 1.0 if calibration is None else calibration.temperature
+    made = Makers(
+        likelihood.posterior(fair, ensemble.priors.cpu(), softened),
+        likelihood.bits_per_value(fair, x_0[0].numel()),
+        t,
+        weights,
+        nll=nll,
+        calibrated=calibration is not None,
+    )
     if base is None:
-        return Makers(posterior, bits, t, weights)
+        return made
     along = display.view(len(x_0), levels, count).sum(1)
-    return Makers(posterior, bits, t, weights, along / along.sum(1, keepdim=True).clamp(min=1e-38))
+    return replace(made, display=along / along.sum(1, keepdim=True).clamp(min=1e-38))
 
 
 def _noised(

@@ -219,6 +219,7 @@ class MakersAnswer(BaseModel):
         {
             "model": "fashion",
             "expert": 1,
+            "calibrated": True,
             "posterior": [0.02, 0.98],
             "bits_per_value_worse": [0.01, 0.0],
             "times": [0.1, 0.5],
@@ -229,6 +230,8 @@ class MakersAnswer(BaseModel):
     )
     model: str
     expert: int
+    calibrated: bool
+    """Whether what a part is worse by at everything was taken off, as `atoll credit` fitted it."""
     posterior: list[float]
     """The probability of each part, by the likelihood of the sample."""
     bits_per_value_worse: list[float | None]

@@ -9,7 +9,7 @@ import torch
 from fastapi import APIRouter
 from fastapi import Request as HttpRequest
 
-from atoll.evaluate import given, neighbours
+from atoll.evaluate import calibration, given, held_out, neighbours
 from atoll.runs import Run
 from atoll.sampling import gallery, makers
 from atoll.sampling.makers import Makers
@@ -39,7 +39,7 @@ async def traced(asked: schema.MakersRequest, http: HttpRequest, service: Here) 
     async with service.tracing:
         made = await _looked(model, model.run, x_0, condition, http, service)
         near = await asyncio.to_thread(_nearest, model.run, x_0, service.show_data)
-    return schema.MakersAnswer(model=model.name, nearest=near, sentence=makers.SENTENCE, **made.facts(0))
+    return schema.MakersAnswer(model=model.name, nearest=near, **made.facts(0))
 
 
 async def _sample(asked: schema.MakersRequest, model: Model, run: Run, service: Service) -> torch.Tensor:
@@ -72,7 +72,13 @@ async def _looked(
     """One question of the experts after the other, each between two steps of those who want samples."""
     config = run.config.credit
     look = makers.looking(
-        model.sampler.ensemble, x_0, levels=config.levels, batch=config.batch, condition=condition
+        model.sampler.ensemble,
+        x_0,
+        levels=config.levels,
+        batch=config.batch,
+        seed=held_out.seed_of(run),
+        condition=condition,
+        calibration=await asyncio.to_thread(calibration.kept, run, condition is not None),
     )
     made: Makers | None = None
     while made is None:
