@@ -27,29 +27,29 @@ def world_of(number: int, seed: int) -> kit.World:
     return kit.World(seed=seed, width=96, batch=64) if number % 4 == 3 else kit.World(seed=seed)
 
 
-def train(folder: Path, seeds: int) -> None:
+def train(folder: Path, seeds: int, first: int) -> None:
     """Honest states at every committed point."""
     for number in range(seeds):
-        walk = world_of(number, 100 + number).steps(number % kit.CLUSTERS)
+        walk = world_of(number, first + number).steps(number % kit.CLUSTERS)
         place = folder / f"{number:02d}"
         place.mkdir(parents=True)
         for index in range(kit.INTERVALS * kit.SEGMENTS):
             write_tensors(place / f"{index + 1:03d}.safetensors", walk.go(kit.EVERY))
-    (folder / BUILD).write_text(json.dumps({"torch": torch.__version__, "seeds": seeds}))
+    (folder / BUILD).write_text(json.dumps({"torch": torch.__version__, "seeds": seeds, "first": first}))
 
 
-def replayed(folder: Path, number: int) -> Iterator[Comparison]:
+def replayed(folder: Path, number: int, seed: int) -> Iterator[Comparison]:
     """Every interval of a training taken again from the state that was kept."""
-    walk = world_of(number, 100 + number).steps(number % kit.CLUSTERS)
+    walk = world_of(number, seed).steps(number % kit.CLUSTERS)
     states = [read_tensors(path) for path in sorted((folder / f"{number:02d}").iterdir())]
     for index in range(1, len(states)):
         walk.again(states[index - 1], index * kit.EVERY)
         yield updates.compare(states[index - 1], states[index], walk.go(kit.EVERY))
 
 
-def compared(folder: Path, seeds: int) -> dict[str, Any]:
+def compared(folder: Path, seeds: int, first: int) -> dict[str, Any]:
     """The band of two builds from some trainings, and the others held to it; also to the band of rounding."""
-    groups = [list(replayed(folder, number)) for number in range(seeds)]
+    groups = [list(replayed(folder, number, first + number)) for number in range(seeds)]
     band = bands.calibrate([one for group in groups[:CALIBRATION] for one in group])
     rest = [one for group in groups[CALIBRATION:] for one in group]
     judged = {
@@ -73,13 +73,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--first", type=int, default=100, help="the first of their seeds")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if not (arguments.folder / BUILD).is_file():
-        train(arguments.folder, arguments.seeds)
+        train(arguments.folder, arguments.seeds, arguments.first)
         return
-    first = json.loads((arguments.folder / BUILD).read_text())
-    answer = {"builds": [first["torch"], torch.__version__], **compared(arguments.folder, first["seeds"])}
+    known = json.loads((arguments.folder / BUILD).read_text())
+    facts = compared(arguments.folder, known["seeds"], known["first"])
+    answer = {"builds": [known["torch"], torch.__version__], **facts}
     sys.stdout.write(json.dumps(answer) + "\n")
 
 
