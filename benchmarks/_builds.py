@@ -17,9 +17,15 @@ from tests.net import adversaries as kit
 from atoll.models.checkpoint import read_tensors, write_tensors
 from atoll.net.verification import bands, updates
 from atoll.net.verification.comparison import Comparison
+from atoll.net.work import arithmetic_here
 from benchmarks.adversaries import CALIBRATION, exact
 
 BUILD = "build.json"
+
+
+def here() -> dict[str, str]:
+    """This build, and what its numerics class is called."""
+    return {"torch": torch.__version__, "class": bands.name_of(arithmetic_here())}
 
 
 def world_of(number: int, seed: int) -> kit.World:
@@ -35,7 +41,7 @@ def train(folder: Path, seeds: int, first: int) -> None:
         place.mkdir(parents=True)
         for index in range(kit.INTERVALS * kit.SEGMENTS):
             write_tensors(place / f"{index + 1:03d}.safetensors", walk.go(kit.EVERY))
-    (folder / BUILD).write_text(json.dumps({"torch": torch.__version__, "seeds": seeds, "first": first}))
+    (folder / BUILD).write_text(json.dumps({**here(), "seeds": seeds, "first": first}))
 
 
 def replayed(folder: Path, number: int, seed: int) -> Iterator[Comparison]:
@@ -47,7 +53,7 @@ def replayed(folder: Path, number: int, seed: int) -> Iterator[Comparison]:
         yield updates.compare(states[index - 1], states[index], walk.go(kit.EVERY))
 
 
-def compared(folder: Path, seeds: int, first: int) -> dict[str, Any]:
+def compared(folder: Path, seeds: int, first: int) -> tuple[bands.Band, dict[str, Any]]:
     """The band of two builds from some trainings, and the others held to it; also to the band of rounding."""
     groups = [list(replayed(folder, number, first + number)) for number in range(seeds)]
     band = bands.calibrate([one for group in groups[:CALIBRATION] for one in group])
@@ -57,7 +63,7 @@ def compared(folder: Path, seeds: int, first: int) -> dict[str, Any]:
         "rounding": [bands.judge(one, bands.rounding(one), same_class=False) for one in rest],
     }
     models = [one.kinds["model"] for one in rest]
-    return {
+    return band, {
         "intervals": len(rest),
         "bit_equal": sum(one.equal for one in rest) / len(rest),
         "largest_relative": max(one.relative for one in models),
@@ -74,14 +80,20 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--first", type=int, default=100, help="the first of their seeds")
+    parser.add_argument(
+        "--bands", type=Path, help="writes what is honest between both, for `atoll host --bands`"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if not (arguments.folder / BUILD).is_file():
         train(arguments.folder, arguments.seeds, arguments.first)
         return
     known = json.loads((arguments.folder / BUILD).read_text())
-    facts = compared(arguments.folder, known["seeds"], known["first"])
+    band, facts = compared(arguments.folder, known["seeds"], known["first"])
     answer = {"builds": [known["torch"], torch.__version__], **facts}
+    if arguments.bands is not None:
+        names = bands.pair(known["class"], here()["class"])
+        arguments.bands.write_text(bands.Bands(pairs={names: band}).model_dump_json(indent=1) + "\n")
     sys.stdout.write(json.dumps(answer) + "\n")
 
 

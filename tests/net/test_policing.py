@@ -6,10 +6,11 @@ import json
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from atoll.errors import AtollError, CorruptError
+from atoll.errors import AtollError, ConfigError, CorruptError
 from atoll.net import policing
 from atoll.net.policing import Rules
 from atoll.net.protocol import Manifest, Numerics
+from atoll.net.verification import bands
 from atoll.net.verification.beacon import BeaconSettings, check
 from atoll.net.verification.policy import AuditPolicy
 from tests.clocks import ManualClock
@@ -31,6 +32,33 @@ def test_the_policy_is_read_as_it_was_published_and_the_beacon_is_its_own():
     settings = BeaconSettings.model_validate(published.policy["beacon"])
     clock.time += 100
     check(settings, police.beacon.draw(7), 7)
+
+
+def test_what_rates_promise_and_cost_is_said():
+    """A quarter is replayed as a whole; of the rest one interval of eight, which misses seven of eight."""
+    tree = manifest(ManualClock()).policy
+    promises = tree["promises"]
+    assert isinstance(promises, dict)
+    assert promises["replayed_before_the_end"] == pytest.approx(0.25 + 0.75 / 8)
+    assert promises["one_false_interval_missed"] == pytest.approx(0.75 * 7 / 8)
+    assert promises["replayed_at_the_floor"] == pytest.approx((1 - 0.5 * 0.99) * 1.1 / 0.9 / 8)
+    assert tree["rounding"] == bands.ROUNDING.model_dump(mode="json")
+
+
+def test_bands_that_were_measured_are_in_the_manifest(tmp_path):
+    one, other = Numerics(threads=1), Numerics(threads=2)
+    pair = bands.pair(bands.name_of(one), bands.name_of(other))
+    known = bands.Bands(pairs={pair: bands.Band(limits={"model": bands.ROUNDING}, measured=3)})
+    (tmp_path / "bands.json").write_text(known.model_dump_json())
+    clock, rules = ManualClock(), Rules(bands=policing.read_bands(tmp_path / "bands.json"), rounds=64)
+    published = Manifest(name="tiny", resolved={}, policy=rules.published(KEY, clock.date()))
+    police = policing.opened(published, KEY, clock)
+    assert police is not None and police.may_compare(one, other)
+    (tmp_path / "bands.json").write_text('{"pairs": {"a | b": {"limits": {}}}}')
+    with pytest.raises(ConfigError, match="holds no bands .pairs.a . b.measured"):
+        policing.read_bands(tmp_path / "bands.json")
+    with pytest.raises(ConfigError, match="No such file"):
+        policing.read_bands(tmp_path / "nothing.json")
 
 
 def test_without_a_promise_there_are_no_checks():

@@ -4,16 +4,17 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 
-from atoll.errors import CorruptError
+from atoll.errors import ConfigError, CorruptError
 from atoll.net.protocol import Manifest, Numerics
 from atoll.net.statements import compact
 from atoll.net.verification import policy
-from atoll.net.verification.bands import Band, Bands, name_of
+from atoll.net.verification.bands import ROUNDING, Band, Bands, name_of
 from atoll.net.verification.beacon import Beacon, BeaconSettings, ChainBeacon, DrandBeacon
 from atoll.net.verification.policy import AuditPolicy
 from atoll.storage.clock import Clock
@@ -23,6 +24,10 @@ BEACON = "beacon"
 PERIODS, ROUNDS = (10.0, 60.0), 2**21
 """Seconds from round to round of a coordinator's own beacon, the longer the longer its leases last, and how
 many it has: four years where leases last two hours, eight months where they last minutes."""
+
+
+INTERVALS = 8
+"""Of a segment, as the manifest counts what its rates promise; of longer ones less is replayed."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +48,14 @@ class Rules:
         return DrandBeacon.publish(self.beacon) if self.beacon else None
 
     def published(self, key: Ed25519PrivateKey, now: float, target: float = 0.0) -> dict[str, Any]:
-        """For the manifest: rates, escrow, bands and where randomness comes from."""
+        """For the manifest: rates, what they promise, escrow, bands and where randomness comes from."""
         beacon = self.public or own_beacon(key, now, self.period or period_for(target), self.rounds)
         return {
             "audit": self.audit.model_dump(mode="json"),
             "escrow_units": policy.escrow_units(self.audit),
+            "promises": policy.promises(self.audit, INTERVALS),
             "bands": self.bands.model_dump(mode="json"),
+            "rounding": ROUNDING.model_dump(mode="json"),
             "beacon": beacon.model_dump(mode="json"),
         }
 
@@ -68,6 +75,18 @@ class Police:
     def may_compare(self, one: Numerics, other: Numerics) -> bool:
         """Whether a replay by one says something of work by the other."""
         return one == other or self.band(one, other) is not None
+
+
+def read_bands(path: Path) -> Bands:
+    """Bands that were measured between numerics classes, from a file."""
+    try:
+        return Bands.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}); give a file of bands") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{path} holds no bands ({where}: {first['msg']})") from None
 
 
 def period_for(target: float) -> float:

@@ -226,6 +226,19 @@ def overhead(policy: AuditPolicy, intervals: int) -> float:
     return rate * (1 + policy.second) / (1 - policy.canaries) / intervals
 
 
+def promises(policy: AuditPolicy, intervals: int) -> dict[str, float]:
+    """What the rates promise and cost, for the manifest, where a segment has so many intervals.
+
+    That cheating does not pay costs what is replayed at the floor; that a model is clean is another promise.
+    """
+    return {
+        "intervals": intervals,
+        "replayed_at_the_floor": overhead(policy, intervals),
+        "replayed_before_the_end": policy.release + (1 - policy.release) / intervals,
+        "one_false_interval_missed": (1 - policy.release) * (1 - 1 / intervals),
+    }
+
+
 def released_whole(policy: AuditPolicy, value: bytes, submission: str) -> bool:
     """Whether all of a segment is replayed before it is final, and not an interval alone."""
     return fraction(value, submission, "release") < policy.release
