@@ -9,6 +9,7 @@ import itertools
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -45,11 +46,8 @@ class Command:
         place, name = str(folder or ROOT), module.split(".")[0]
         request = warm.Request(module, self.arguments, variables, place, name, 9, IMPORTS, True)
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self._job = _parent(variables).start(request, out.fileno(), err.fileno(), self._unsound)
+            self._job = _parent(variables).start(request, out.fileno(), err.fileno(), _unsound)
         self.pid = self._job.pid
-
-    def _unsound(self):
-        raise AssertionError("the process that commands are forked from has threads")
 
     def poll(self):
         return self._job.poll()
@@ -86,6 +84,10 @@ class Command:
         self._job.kill()
 
 
+def _unsound():
+    raise AssertionError("the process that commands are forked from has threads")
+
+
 @functools.cache
 def _folder():
     """Where what commands say is written down."""
@@ -104,6 +106,16 @@ def _parent(variables):
     if path not in _parents:
         _parents[path] = warm.Parent.fresh(variables)
     return _parents[path]
+
+
+def parent():
+    """Another one with what this one has loaded, for somebody else."""
+    variables = {**os.environ, **threads.variables(1), "PYTHONPATH": _path()}
+    request = warm.Request("tests.parent", [], variables, str(ROOT), "parent", 9, IMPORTS)
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with there, open(os.devnull, "wb") as nothing:
+        _parent(variables).start(request, there.fileno(), nothing.fileno(), _unsound)
+    return warm.Parent(here, variables)
 
 
 def run(*arguments, environment=None, folder=None, module="atoll.__main__"):

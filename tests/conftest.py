@@ -37,6 +37,8 @@ changes what a property is about tries more."""
 settings.register_profile("atoll", max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)
 settings.load_profile("atoll")
 
+hasty.lighten()
+
 TINY = """
 name = "tiny"
 [data]

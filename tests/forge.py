@@ -43,9 +43,13 @@ class Forge:
         self._line.bind(address)
         self._line.listen(64)
         self._end, self._ended = socket.socketpair()
-        self._parents: dict[str, warm.Parent] = {}
+        from tests import commands  # which jobs that are forked do not need
+
+        given = commands.parent()
+        self._parents = {given.environment["PYTHONPATH"]: given}
         self._jobs: dict[socket.socket, tuple[warm.Forked, int]] = {}
         self._ready = selectors.DefaultSelector()
+        self._ready.register(given._line, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 

@@ -1,4 +1,4 @@
-"""Short waits between two looks, in tests and in every process that they start.
+"""Short waits between two looks, and little to measure on, in tests and in every process that they start.
 
 What is waited for stays the same, and so do leases: who is dead is known by its process, and who is alive has
 long enough to say so. So nothing depends on how busy the machine is.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-WAITS = {
+WAITS: dict[str, dict[str, float]] = {
     "atoll.storage.patience": {"FIRST_WAIT": 0.005, "LONGEST_WAIT": 0.05},
     "atoll.storage.leases": {"LONGEST_LOOK": 0.1},
     "atoll.launch.leased": {"POLL_SECONDS": 0.02, "PROGRESS_SECONDS": 0.2},
@@ -22,6 +22,11 @@ WAITS = {
     "atoll.launch.on_slurm": {"OnSlurm.seconds": 0.1},
 }
 """By module: seconds under their names."""
+LIGHT: dict[str, dict[str, float]] = {
+    "atoll.train.jobs": {"BAND_SAMPLES": 32},  # every router that is trained is asked fifty times about them
+    "atoll.evaluate.classifier": {"STEPS": 60},
+}
+"""What is measured on fewer samples than people want, in every process alike."""
 FORGE = "ATOLL_TESTS_FORGE"
 """Names the address of who forks jobs."""
 CUSTOMIZE = "from tests import hasty\nhasty.install()\n"
@@ -33,9 +38,9 @@ LATER: dict[str, Callable[[ModuleType], None]] = {}
 
 
 def hasten(module: ModuleType) -> None:
-    for name, seconds in WAITS[module.__name__].items():
+    for name, number in {**WAITS, **LIGHT}[module.__name__].items():
         owner, _, attribute = name.rpartition(".")
-        setattr(getattr(module, owner) if owner else module, attribute, seconds)
+        setattr(getattr(module, owner) if owner else module, attribute, number)
 
 
 class Finder(importlib.abc.MetaPathFinder):
@@ -77,8 +82,14 @@ def hold(loop: ModuleType) -> None:
     holding.install(loop)
 
 
+def lighten() -> None:
+    """In the process of the tests themselves, which have clocks of their own."""
+    LATER.update(dict.fromkeys(LIGHT, hasten))
+    sys.meta_path.insert(0, Finder())
+
+
 def install() -> None:
     """For all that is imported from now on."""
     changes = {"atoll.launch.warm": inherit, "atoll.launch.process": forge, "atoll.train.loop": hold}
-    LATER.update({**dict.fromkeys(WAITS, hasten), **changes})
+    LATER.update({**dict.fromkeys({**WAITS, **LIGHT}, hasten), **changes})
     sys.meta_path.insert(0, Finder())
