@@ -30,7 +30,7 @@ def main() -> None:
     options = parser.parse_args()
     run = Run.open(options.run)
     held = held_out.Held(unseen(run, options.held_out, 10_000), True)
-    settings = [f"credit.base={options.base}", f"credit.budget={options.budget}"]
+    settings = [f"credit.audit_base={options.base}", f"credit.budget={options.budget}"]
     records = [
         credit.audit(run.changed([*settings, f"credit.epoch={epoch}"]), held=held)
         for epoch in range(options.epochs)

@@ -305,7 +305,7 @@ def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
     batch = unseen(run, options.held_out, options.most)
     how = {name: value for name in HOW if (value := getattr(options, name)) is not None}
     x_0 = kept(run, f"drawn-{options.num}", lambda: drawn(run, sampler, options.num, **how))["x_0"]
-    real = sampled.ensembles(run, sampler, options.truth, kept, how)
+    real, who = sampled.ensembles(run, sampler, options.truth, kept, how)
     spaces = kept(
         run,
         f"features-{options.num}-{options.truth}",
@@ -314,7 +314,9 @@ def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
     valued = run.changed([f"credit.num={options.rows}"])
     played = played_against(valued, sampler, batch)
     priors = torch.tensor(run.partition.contents.priors).double()
-    truth = {name: sampled.truth(spaces[f"{name} real"], spaces[f"{name} unseen"]) for name in SPACES}
+    truth = {
+        name: sampled.truth(spaces[f"{name} real"], who, priors, spaces[f"{name} unseen"]) for name in SPACES
+    }
     worths = candidates(played, run.partition.contents.sizes)
     late = kept(run, "near-the-noise", lambda: near_the_noise(run, sampler, batch))
     worths |= {f"at home at t = {NOISE}, base: {name}": values for name, values in late.items()}
@@ -330,7 +332,8 @@ def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
         "lost": {name: one.lost.tolist() for name, one in truth.items()},
         "error of lost": {name: one.sure.error.tolist() for name, one in truth.items()},
         "reliability of the truth": {
-            name: sampled.reliability(spaces[f"{name} real"], spaces[f"{name} unseen"]) for name in SPACES
+            name: sampled.reliability(spaces[f"{name} real"], who, priors, spaces[f"{name} unseen"])
+            for name in SPACES
         },
         "one truth against the other": correlation(*(truth[name].lost.tolist() for name in SPACES)),
         "worth": {name: values.tolist() for name, values in worths.items()},

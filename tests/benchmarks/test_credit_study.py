@@ -26,18 +26,28 @@ def test_the_truth_is_of_samples_that_were_really_drawn_and_parts_alone_foretell
 
     def mixed(numbers):
         chosen = torch.tensor(numbers)[torch.randint(len(numbers), (800,), generator=g)]
-        return torch.randn(800, 4, generator=g) + centres[chosen]
+        return torch.randn(800, 4, generator=g) + centres[chosen], chosen
 
-    real = torch.stack([mixed(numbers) for numbers in ([0, 1, 2], [1, 2], [0, 2], [0, 1])])
-    truth = sampled.truth(real, reference)
+    sets = [mixed(numbers) for numbers in ([0, 1, 2], [1, 2], [0, 2], [0, 1])]
+    real, who = (torch.stack(each) for each in zip(*sets, strict=True))
+    priors = torch.full((3,), 1 / 3)
+    truth = sampled.truth(real, who, priors, reference)
     assert float(truth.lost[2]) < 0 < float(truth.lost[:2].min())
-    assert truth.whole == pytest.approx(Frechet(reference)(real[0]))
-    lost, value = sampled.foretold(alone, reference, torch.full((3,), 1 / 3)).values()
+    assert truth.whole == pytest.approx(Frechet(reference)(real[0]), rel=0.1), "but for luck of shares"
+    lost, value = sampled.foretold(alone, reference, priors).values()
     assert float(((lost - truth.lost) / truth.lost).abs().max()) < 0.2
     assert value.argmin() == 2
     low, high = sampled.interval(truth.sure, lost)
     assert low <= high <= 1
-    assert sampled.reliability(real, reference) is not None
+    assert sampled.reliability(real, who, priors, reference) is not None
+
+
+def test_luck_of_how_often_a_part_was_drawn_does_not_count():
+    g = torch.Generator().manual_seed(3)
+    rows, who = torch.randn(40, 3, generator=g).double(), torch.tensor([0] * 30 + [2] * 10)
+    mean, covariance = sampled.weighed(rows, who, torch.tensor([0.2, 0.5, 0.3]))
+    again = torch.cat([rows[:30].repeat(2, 1), rows[30:].repeat(9, 1)])  # 60 and 90: 0.4 and 0.6
+    assert torch.allclose(mean, again.mean(0)) and torch.allclose(covariance, again.T.cov(correction=0))
 
 
 def test_the_game_without_a_base_gives_all_of_the_gain_away():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from atoll.evaluate import credit, held_out, neighbours, values
+from atoll.evaluate import credit, ground, held_out, neighbours, values
 from atoll.models import costs
 from atoll.runs import CREDIT, Run, read_stamped
 from atoll.sampling import gallery, sample
@@ -68,6 +68,14 @@ def test_an_audit_asks_each_part_at_home_and_says_what_it_spent(finished):
     assert record["cost"]["flops"] > record["rows"] * row, "draws without a network are counted too"
     positive = [part for part in record["parts"] if part["audited"]["value"] > 0]
     assert sum(part["share"] for part in record["parts"]) == pytest.approx(1.0 if positive else 0.0)
+
+
+def test_an_audit_asks_for_its_own_base(finished, monkeypatch):
+    asked, made = [], ground.ground
+    monkeypatch.setattr(ground, "ground", lambda *given: asked.append(given[3:]) or made(*given))
+    credit.audit(finished.changed(QUICK))
+    credit.audit(finished.changed([*QUICK, "credit.audit_base='start'"]))
+    assert asked == [("moments",), ("start",)]
 
 
 def test_an_audit_is_of_the_same_values_as_the_whole_game(finished):

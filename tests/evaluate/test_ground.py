@@ -19,6 +19,8 @@ def test_a_run_with_a_start_is_measured_against_it(prepared):
     base = ground.ground(run, CPU, torch.zeros(2, 1, 28, 28))
     assert (base.name, base.network) == ("start", True)
     assert inputs.beginning(run, 0).path == run.start.path
+    audited = ground.ground(run, CPU, torch.zeros(2, 1, 28, 28), run.config.credit.audit_base)
+    assert (audited.name, audited.network) == (ground.SPREAD, False), "where the budget of audits is enough"
     x_t, t = torch.randn(3, 1, 28, 28), torch.tensor([0.1, 0.5, 0.9])
     network, _ = checkpoint.load(run.start.path / checkpoint.WEIGHTS, run.start.path / checkpoint.CONFIG)
     assert torch.allclose(base.velocity(x_t, t, None), network(x_t, t, None))

@@ -22,6 +22,9 @@ class CreditConfig(Section):
     base: Literal["start", "moments"] = "start"
     """What parts are measured against: what all experts began with, where there is such a network, or two
     moments of the held-out samples, which nobody trained and which cost nothing to ask."""
+    audit_base: Literal["start", "moments"] = "moments"
+    """The same for `--audit`: its budget buys a precision of 3 % against two moments, 20 to 50 % against a
+    start. Values of two bases are two games; do not change it between epochs that pay."""
     precision: float = Field(0.03, gt=0)
     """Relative standard error of each part's payment at which `--audit` asks no more."""
     budget: float = Field(0.02, gt=0)

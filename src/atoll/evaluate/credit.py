@@ -77,7 +77,7 @@ def audit(
     On what the run holds out, with what is `brought` of added parts, unless others are given (`held`).
     """
     ensemble, held = _ensemble(run), held or held_out.samples(run, brought)
-    base = ground.ground(run, ensemble.device, held.batch.x_0)
+    base = ground.ground(run, ensemble.device, held.batch.x_0, run.config.credit.audit_base)
     there = [number for number in range(len(ensemble.experts)) if number not in ensemble.absent]
     forward = [_forward(run.parts[number]) for number in there]
     whole, settings = training(run, forward, there), run.config.credit

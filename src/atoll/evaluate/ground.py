@@ -26,15 +26,17 @@ class Ground(NamedTuple):
     """Whether asking it costs what asking an expert costs."""
 
 
-def ground(run: Run, device: torch.device, x_0: Tensor) -> Ground:
+def ground(run: Run, device: torch.device, x_0: Tensor, base: str | None = None) -> Ground:
     """The network that all experts began with, where there is one; else all that two moments tell.
+
+    By default as `credit.base` says.
 
     An expert that never left its beginning is then worth nothing. Without a common beginning the base is the
     Gaussian with the mean and the variance of every value of the held-out samples: nobody's work, and nothing
     that an expert could change to look better beside it. Values against it are larger, since they hold what
     any network on all data would have learnt as well.
     """
-    network = beginning(run, device) if run.config.credit.base == "start" else None
+    network = beginning(run, device) if (base or run.config.credit.base) == "start" else None
     if network is not None:
         return Ground(run.start.path.name if run.config.start else "expert.init", network, True)
     return gaussian(x_0.to(device))
