@@ -162,13 +162,15 @@ def _outcome(world: World, liars: list[Stranger], turns: int) -> dict[str, Any]:
         paid = sum(ledger.balance(session, name, bucket) for name in names for bucket in ("vested", "escrow"))
     rows = [row for row in world.rows(SubmissionRow) if row.account in names]
     refused = [row for row in rows if row.state == "rejected"]
+    banned = {one["account"] for one in world.told("ban")}  # an account may be told so again
     spent = sum(one.spent for one in liars) + JOINING * len(liars)
     return {
         "poisoned": not _is_honest(world),
         "lies": sum(one.lies for one in liars),
         "handed_in": len(rows),
         "refused": len(refused),
-        "banned": len(world.told("ban")),
+        "banned": len(banned & names),
+        "wronged": len(banned - names),
         "hard": sum(one["hard"] for one in world.told("verdict")),
         "profit": paid / world.plan.price - spent,
         "turns": turns,

@@ -146,7 +146,7 @@ def careers_in_runs(runs: int, release: float, rows: Path | None = None) -> dict
 
 def _line(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What became of all runs with one kind of liar."""
-    means = ("lies", "handed_in", "refused", "banned", "hard")
+    means = ("lies", "handed_in", "refused", "banned", "wronged", "hard")
     return {
         "runs": len(rows),
         "poisoned_models": sum(one["poisoned"] for one in rows),

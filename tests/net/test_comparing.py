@@ -72,6 +72,15 @@ def test_other_files_are_not_alike_and_nobody_asks(tmp_path):
     assert tools.alike(folder, [one, same]) == frozenset(), "those of the same bytes need not be asked"
 
 
+def test_bytes_that_were_compared_once_are_not_opened_again(tmp_path):
+    folder, asked = Folder(tmp_path), []
+    tools = Tools(lambda module, files: asked.append(files) is None)
+    one, other = (row(name, array(folder, [value], tmp_path)) for name, value in (("a", 1), ("b", 2)))
+    for _ in range(3):
+        assert tools.alike(folder, [one, other]) == {frozenset(("a", "b"))}
+    assert len(asked) == 1
+
+
 def test_a_canary_is_made_of_the_states_around_an_interval(tmp_path):
     folder = Folder(tmp_path)
     before = folder.keep(b"before", f"experts/00/state/{asking.state_name(10)}")

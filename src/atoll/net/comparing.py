@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
@@ -24,6 +24,8 @@ LONGEST = 1 << 20
 """Bytes of an auditor's report."""
 SECONDS = 600.0
 """For how long one of these processes may run."""
+REMEMBERED = 4096
+"""Pairs of files whose likeness is kept in mind."""
 Run = Callable[[str, Sequence[str]], bool]
 
 
@@ -41,6 +43,8 @@ class Tools:
     """Processes that open what strangers have sent."""
 
     run: Run = in_a_process
+    known: dict[tuple[str, str, str], bool] = field(default_factory=dict)
+    """What two files were found to be: whoever waits for a third opinion asks again every few seconds."""
 
     def alike(self, artifacts: Artifacts, handed: Sequence[SubmissionRow]) -> frozenset[frozenset[str]]:
         """Pairs of results that say the same within rounding; those of the same bytes need not be asked."""
@@ -54,9 +58,18 @@ class Tools:
         if left.keys() != right.keys() or not all(_fits(artifacts, files) for files in (left, right)):
             return False
         for path, file in left.items():
-            if file.sha256 != right[path].sha256 and not self._same(artifacts, file, right[path]):
+            if file.sha256 != right[path].sha256 and not self._remembered(artifacts, file, right[path]):
                 return False
         return True
+
+    def _remembered(self, artifacts: Artifacts, one: File, other: File) -> bool:
+        """Bytes that were compared once need not be opened again."""
+        key = (Path(one.path).name, one.sha256, other.sha256)
+        if key not in self.known:
+            while len(self.known) >= REMEMBERED:
+                del self.known[next(iter(self.known))]
+            self.known[key] = self._same(artifacts, one, other)
+        return self.known[key]
 
     def _same(self, artifacts: Artifacts, one: File, other: File) -> bool:
         """By its name a file says what it is, so that it is opened under its name."""

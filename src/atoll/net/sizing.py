@@ -16,6 +16,9 @@ from atoll.runs.records import SamplesContents, parse_record
 STATE = 4 * 4
 """Bytes of a training's state for a parameter: weights, their average and two moments in float32."""
 
+UNKNOWN = 1e12
+"""FLOPs of a unit of which the plan counts none; never more than the shortest training has."""
+
 
 def every(config: RunConfig) -> int:
     """Steps between two hashes of a state, where nobody says: a hundredth of the longest training."""
@@ -25,12 +28,14 @@ def every(config: RunConfig) -> int:
 def sizes(config: RunConfig, manifest: Manifest, quorum: int, facts: Facts) -> Sizes:
     """Of the units of a published run."""
     jobs: dict[str, Any] = _planned(config, facts).get("jobs", {})
+    flops = {name: float(job["flops"]) for name, job in jobs.items()}
     return Sizes(
         run=manifest.digest,
         segment=-(-_longest(config) // manifest.every) * manifest.every,
         every=manifest.every,
         price=manifest.price,
-        flops={name: float(job["flops"]) for name, job in jobs.items()},
+        flops=flops,
+        unknown=min([UNKNOWN, *flops.values()]),
         memory={name: int(job["memory_bytes"]["total"]) for name, job in jobs.items()},
         states={name: STATE * int(job["parameters"]) for name, job in jobs.items()},
         quorum=quorum,
