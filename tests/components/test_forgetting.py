@@ -148,6 +148,15 @@ def test_all_that_was_made_from_it_goes_and_the_rest_can_be_sampled(tmp_path):
         forgetting.forget(run, listed(tmp_path, []))
 
 
+def test_a_router_that_was_never_trained_is_not_trained_to_forget(tmp_path):
+    run = trained(tmp_path, "known", pictures())
+    run.router.clear()
+    certificate = forgetting.forget(run, listed(tmp_path, of_cluster(run, 0, 2)))
+    assert [one["stage"] for one in certificate["made_again"]] == ["expert 0"]
+    assert not run.router.done
+    assert opening.open_run_model(run).sample(2, strategy="ancestral").shape == (2, 1, 28, 28)
+
+
 def test_whoever_is_stopped_goes_on_where_they_were(tmp_path, monkeypatch):
     run = trained(tmp_path, "known", pictures())
     shutil.copytree(run.path, tmp_path / "other")

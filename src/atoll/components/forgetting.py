@@ -5,7 +5,7 @@ What comes out is what a run would be that never had those samples and was parti
 
 import hashlib
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,7 +46,7 @@ def forget(
         forgetting.take_out(run, ids, clusters=not run.config.grouped_by_start)
         if plan["start"] == "keep":
             _stamp_start(run)
-        again = _cleared(run)
+        again = _cleared(run, plan["before"])
         plan["again"] = [*plan["again"], *(node.name for node in again if node.name not in plan["again"])]
         write_json(folder / UNFINISHED, plan)
         _make(again, progress)
@@ -113,12 +113,15 @@ def _stamp_start(run: Run) -> None:
         run.start.write(StageRecord.of(inputs.start_from(run), record.files, record.contents))
 
 
-def _cleared(run: Run) -> list[Node]:
-    """Clear all that saw the samples or was made from what did; what of it a run samples with."""
+def _cleared(run: Run, before: Collection[str]) -> list[Node]:
+    """Clear all that saw the samples or was made from what did; what of it a run samples with.
+
+    What was never made is left so: who draws ancestrally needs no router.
+    """
     for node in reversed(survey(run).stale):
         node.stage.clear()
     left = survey(run)
-    return [node for node in (*left.stale, *left.left) if _is_needed(node)]
+    return [node for node in (*left.stale, *left.left) if _is_needed(node) and node.name in before]
 
 
 def _make(nodes: Sequence[Node], progress: Progress | None) -> None:
