@@ -43,7 +43,7 @@ from tests.net.crowds import (
     state,
 )
 
-SCHEDULES = int(os.environ.get("ATOLL_SCHEDULES", "200"))
+SCHEDULES = int(os.environ.get("ATOLL_SCHEDULES", "40"))
 GROUP = 20
 MEMORY = Path("/dev/shm")
 """Where writing to the disk takes no time: nobody pulls a plug here."""
