@@ -30,6 +30,8 @@ from atoll.sampling.opening import open_run_model
 from atoll.sampling.sampler import Sampler
 from benchmarks.studies.credit import unseen
 
+PARTS = 10
+"""Of the time."""
 Ask = Callable[[Tensor, Tensor], Tensor]
 BINS = 10
 """Of confidence, for calibration."""
@@ -86,10 +88,7 @@ def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
     settings = {"steps": options.steps, "solver": options.solver, "guidance": options.guidance}
     return {
         "run": run.config.name,
-        "by time": {
-            name: by_time(router, batch, calibrating.BINS, run.config.seed)
-            for name, router in routers.items()
-        },
+        "by time": {name: by_time(router, batch, PARTS, run.config.seed) for name, router in routers.items()},
         "distance, top-1": {
             name: _distance(sampler, router, judge, options.num, settings) for name, router in routers.items()
         },

@@ -2,8 +2,10 @@ import torch
 
 from atoll.components import adding, calibrating
 from atoll.flow import draws, path
+from atoll.models.prototypes import BINS
 from atoll.runs.components import Members
 from atoll.sampling import grown
+from atoll.train import prototypes
 
 
 def cross_entropy(module, x_0, owner, weights, t, beta):
@@ -17,7 +19,7 @@ def cross_entropy(module, x_0, owner, weights, t, beta):
 def test_temperatures_lower_the_cross_entropy_on_samples_that_nobody_saw(finished, component):
     adding.add(finished, component.path)
     members = finished.members
-    assert len(members.betas) == calibrating.BINS
+    assert len(members.betas) == BINS
     module = grown.between(finished, members, learnt=False)
     halves = [calibrating.judged(finished, k) for k in range(3)]
     halves.append(calibrating.samples_in(finished.component(3)))
@@ -37,7 +39,7 @@ def test_temperatures_lower_the_cross_entropy_on_samples_that_nobody_saw(finishe
 def test_rows_and_judges_are_different_samples(finished):
     for k in range(3):
         first, second = calibrating._first_half(finished, k), calibrating.judged(finished, k)
-        assert len(second.x_0) == calibrating.JUDGED
+        assert len(second.x_0) == prototypes.JUDGED
         assert float(torch.cdist(first.x_0.flatten(1), second.x_0.flatten(1)).min()) > 0
 
 

@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 from atoll.cli import components  # noqa: F401 - it adds its commands to the app
 from atoll.cli.options import app
 from atoll.components import adding, gate
-from atoll.components.calibrating import Labelled, judged, own_rows
+from atoll.components.calibrating import judged, own_rows
 from atoll.errors import ConfigError, DataError
 from atoll.models import checkpoint
 from atoll.runs.components import ROWS, Changed, Member, Weighed, read_members, write_members
 from atoll.sampling import grown, opening
+from atoll.train.prototypes import Labelled
 from tests.components.conftest import own_pictures
 
 

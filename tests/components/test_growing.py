@@ -18,7 +18,7 @@ from atoll.runs import Run, runs_folder
 from atoll.sampling import opening
 from tests.components.conftest import own_pictures
 
-SMALL = ["expert.steps=2", "component.samples=0"]
+SMALL = ["expert.steps=20", "component.samples=0"]
 
 
 @pytest.fixture

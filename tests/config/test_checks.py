@@ -69,6 +69,7 @@ SERIES = Facts(shape=(2, 64), rows=500, classes=0, captions=False, kind="series"
         ),
         (["sample.guidances=[1.0,2.0]"], Facts(), "set sample.against = 'start'"),
         (["sample.against=start"], Facts(), "sample.against 'start' needs experts that share a start: add"),
+        (["sample.rest=start"], Facts(), "set sample.against = 'start'"),
         (["sample.experts=[8]"], Facts(), "sample.experts names 8, but this run has experts 0 to 7"),
     ],
 )

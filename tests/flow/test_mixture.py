@@ -64,6 +64,14 @@ def test_top_k_keeps_the_k_largest_in_proportion(rows, k):
     assert (ratio.nan_to_num(0).max(1).values - ratio.nan_to_num(torch.inf).min(1).values).abs().max() < 1e-9
 
 
+@given(posteriors, st.integers(1, 7))
+def test_what_is_left_out_is_what_weights_miss_to_one(rows, k):
+    p = normalised(rows)
+    w = mixture.with_rest(mixture.top_k(p, k), p)
+    torch.testing.assert_close(torch.where(w > 0, w, p), p)  # not renormalised: kept ones have what they had
+    torch.testing.assert_close(1 - w.sum(1), p.sort(1, descending=True).values[:, k:].sum(1))
+
+
 @given(st.floats(0, 1, exclude_max=True))
 def test_draw_inverts_the_cumulative_posterior(u):
     p = torch.tensor([[0.2, 0.0, 0.5, 0.3]])

@@ -72,9 +72,10 @@ def condition(network: Network) -> conditions.Condition:
     return torch.zeros(1, dtype=torch.long) if network.kind == "class" else None
 
 
-def counted(model: DiT | Router, network: Network) -> int:
+def counted(model: DiT | Router, network: Network, *, empty: bool = True) -> int:
     """FLOPs of a sample by torch's own counter, which knows attention on a CPU by its products only."""
-    model.to_empty(device="cpu")
+    if empty:
+        model.to_empty(device="cpu")
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(torch.zeros(1, *network.shape), torch.zeros(1), condition(network))
     return counter.get_total_flops()
@@ -92,6 +93,17 @@ def test_parameters_and_flops_are_those_of_the_network(shape, patch):
         model = build(network)
         assert costs.parameters(network) == sum(value.numel() for value in model.parameters()), network
         assert costs.forward_flops(network) == pytest.approx(counted(model, network), rel=1e-9), network
+
+
+def test_prototypes_cost_their_products_and_have_no_weights():
+    config = NetworkConfig(width=24, depth=1, heads=2, patch=(2, 2))
+    network = Network(config, (1, 8, 8), "class", 7, clusters=5, prototypes=11)
+    router = Router(config, (1, 8, 8), 5, "class", 7, prototypes=11)
+    assert costs.parameters(network) == sum(value.numel() for value in router.parameters())
+    assert costs.forward_flops(network) == counted(router, network, empty=False)
+    plain = replace(network, prototypes=0)
+    extra = costs.training_flops(network, recompute=False) - costs.training_flops(plain, recompute=False)
+    assert extra == 2 * 11 * 64  # forward only: nothing is learnt of them
 
 
 def test_blocks_are_counted_alone():

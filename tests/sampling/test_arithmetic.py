@@ -31,6 +31,16 @@ def test_weights_are_held_once_and_times_stay_exact(dtype, text):
     torch.testing.assert_close(answer.float(), exact, atol=0.05 * exact.abs().max().item(), rtol=0)
 
 
+def test_prototypes_are_compared_in_full():
+    """Distances of many dimensions, divided by little noise, have no digits to spare."""
+    router = Router(NETWORK, (1, 4, 4), 2, prototypes=3)
+    Arithmetic(torch.bfloat16).prepared(router)
+    assert {buffer.dtype for buffer in router.prototypes.buffers() if buffer.is_floating_point()} == {
+        torch.float64
+    }
+    assert router(torch.randn(2, 1, 4, 4).bfloat16(), torch.tensor([0.3, 0.7])).dtype == torch.float32
+
+
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("strategy", ["full", "top-1", "ancestral"])
 def test_noise_solver_and_weights_stay_float32(dtype, strategy):

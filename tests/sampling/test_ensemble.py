@@ -145,6 +145,25 @@ def test_a_mixture_is_moved_away_from_the_start_once(scales, most):
             torch.testing.assert_close(velocity[row : row + 1], expected, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("guidance", [1.0, 2.0])
+def test_the_start_has_what_the_experts_left_out_would_have_had(guidance):
+    """v_0 + g (Σ_{k ∈ S} p_k v_k + (1 - Σ_{k ∈ S} p_k) v_0 - v_0), and what each adds adds up to it."""
+    networks = [awake(DiT(NETWORK, (1, 4, 4))) for _ in range(4)]
+    experts, start = networks[:3], networks[3]
+    ensemble = Ensemble(experts, torch.ones(3) / 3, (1, 4, 4), weak=start)
+    x_t, t, posterior = torch.randn(5, 1, 4, 4), torch.rand(5), torch.rand(5, 3).softmax(1)
+    weights = mixture.with_rest(mixture.top_k(posterior, 2), posterior)
+    with torch.inference_mode():
+        mixed = ensemble.mixed(weights, x_t, t, None, guidance, apart=True, rest=True)
+        each, weak = torch.stack([expert(x_t, t) for expert in experts], 1), start(x_t, t)
+    kept = torch.where(posterior == posterior.min(1, keepdim=True).values, 0, posterior)[
+        ..., None, None, None
+    ]
+    plain = (kept * each).sum(1) + (1 - kept.sum(1)) * weak
+    torch.testing.assert_close(mixed.velocity, weak + guidance * (plain - weak), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(mixed.parts.sum(1), mixed.velocity, atol=1e-5, rtol=1e-4)
+
+
 def test_a_start_is_told_what_the_experts_are_told():
     expert, start = (awake(DiT(NETWORK, (1, 4, 4), "class", classes=3)) for _ in range(2))
     ensemble = Ensemble([expert], torch.ones(1), (1, 4, 4), classes=3, weak=start)

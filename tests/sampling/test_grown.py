@@ -5,8 +5,9 @@ import torch
 from safetensors.torch import save_file
 
 from atoll.errors import CorruptError
+from atoll.models.prototypes import Prototypes, Rows
 from atoll.sampling import grown
-from atoll.sampling.grown import Grown, Prototypes, Rows
+from atoll.sampling.grown import Grown
 from tests.analytic import MixtureRouter, mixture_of
 
 
@@ -54,7 +55,7 @@ def test_a_class_is_told_by_how_often_prototypes_have_it():
     parts = [
         Rows(torch.zeros(1, 2), torch.ones(1), counts[k].sum().view(1), counts[k][None]) for k in range(2)
     ]
-    between = Prototypes(parts, [0, 1], [40, 20])
+    between = Prototypes(parts, [0, 1], [40.0, 20.0])
     x, t = torch.randn(3, 2), torch.ones(3)
     p = Grown(between, None, [0, 1], [])(x, t, torch.tensor([0, 1, 2])).softmax(1)
     assert torch.allclose(p[0], torch.tensor([1.0, 0.0]), atol=1e-3)

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from atoll.components import calibrating, checking, gate, refreshing
-from atoll.components.calibrating import Labelled
 from atoll.errors import ConfigError, CorruptError
 from atoll.runs import DONE, Run
 from atoll.runs.components import FOLDER, SIGNATURE, Member, Members, Weighed, write_members
 from atoll.runs.locks import alone
+from atoll.train.prototypes import Labelled
 
 MOST = 1000
 """Parts that are ever added to one run."""

@@ -4,40 +4,22 @@ Calibrated on samples that made no row: of a run's own clusters, held-out ones w
 components, those that they drew themselves.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 import torch
-from torch import Tensor
 
 from atoll.components import rows
 from atoll.config import ComponentConfig
-from atoll.data.store import Reader
 from atoll.errors import CorruptError
-from atoll.flow import draws, mixture, path, prototypes
+from atoll.flow import draws, mixture
 from atoll.models import checkpoint
 from atoll.runs import Run, Stage, replacing
 from atoll.runs.components import DRAWN, ComponentContents, Members
 from atoll.sampling import grown
 from atoll.sampling.opening import open_run_model
+from atoll.train import prototypes as training
+from atoll.train.prototypes import Labelled
 
-BINS = 10
-"""Equal parts of the time."""
-MEASURED = 2000
-"""Samples of a cluster of which rows are made."""
-JUDGED = 128
-"""Others by which temperatures are found."""
 DRAWS = 64
 """Samples that an expert draws where its cluster is elsewhere."""
-NOISES = 1
-"""Times and noises of each sample in each part of the time."""
-
-
-class Labelled(NamedTuple):
-    """Samples as networks see them, and their classes; None where nobody is told classes."""
-
-    x_0: Tensor
-    label: Tensor | None
 
 
 def own_rows(run: Run) -> None:
@@ -62,8 +44,7 @@ def _first_half(run: Run, number: int) -> Labelled:
     cluster = run.cluster(number)
     if not cluster.here:
         return drawn_by(run, number, 2 * DRAWS)
-    batch = Reader([cluster], 1, 0).first(_halves(cluster)[0])
-    return Labelled(batch.x_0, batch.label)
+    return training.first_half(cluster)
 
 
 def judged(run: Run, number: int) -> Labelled:
@@ -71,24 +52,7 @@ def judged(run: Run, number: int) -> Labelled:
     cluster = run.cluster(number)
     if not cluster.here:
         return drawn_by(run, number, DRAWS, seed=1)
-    if is_held_out(cluster):
-        batch = Reader([cluster], 1, 0, held_out=True).first(JUDGED)
-        return Labelled(batch.x_0, batch.label)
-    first, both = _halves(cluster)
-    batch = Reader([cluster], 1, 0).first(both)
-    return Labelled(batch.x_0[first:], None if batch.label is None else batch.label[first:])
-
-
-def is_held_out(cluster: Stage) -> bool:
-    """Whether enough samples of a cluster are held out to judge by them."""
-    return Reader([cluster], 1, 0, held_out=True).rows >= rows.LEAST
-
-
-def _halves(cluster: Stage) -> tuple[int, int]:
-    """How many rows the first half has, and both together: they rest in the order of their hashes."""
-    count = cluster.contents.rows
-    both = min(count, MEASURED + JUDGED)
-    return max(min(rows.LEAST, count), both - max(1, min(JUDGED, both // 2))), both
+    return training.second_half(cluster)
 
 
 def drawn_by(run: Run, number: int, count: int, seed: int = 0) -> Labelled:
@@ -131,7 +95,6 @@ def samples_in(stage: Stage[ComponentContents]) -> Labelled | None:
     return Labelled(x_0.float(), label)
 
 
-@torch.inference_mode()
 def inverse_temperatures(run: Run, members: Members, learnt: bool | None = None) -> tuple[float, ...]:
     """β for each part of the time, of the routing between the parts that a router knows and all others.
 
@@ -145,21 +108,5 @@ def inverse_temperatures(run: Run, members: Members, learnt: bool | None = None)
     for number, group in grown.owners(run, members, learnt).items():
         some = judged(run, number) if number < own else samples_in(run.component(number))
         if some is not None:
-            known.append((some, group, priors[number]))
-    return tuple(_of_bin(module, known, number, run.config.seed) for number in range(BINS))
-
-
-def _of_bin(
-    module: grown.Prototypes, known: Sequence[tuple[Labelled, int, float]], number: int, seed: int
-) -> float:
-    """The inverse temperature of one part of the time; every part of the run counts by its share."""
-    logits, owner, weights = [], [], []
-    for some, k, share in known:
-        for again in range(NOISES):
-            source = draws.generator(seed, f"component/calibration/{k}/{number}", again)
-            t = (number + torch.rand(len(some.x_0), generator=source)) / BINS
-            x_t = path.point(some.x_0, torch.randn(some.x_0.shape, generator=source), t)
-            logits.append(module(x_t, t, some.label if module.classes is not None else None))
-            owner.append(torch.full((len(t),), k))
-            weights.append(torch.full((len(t),), share / len(t), dtype=torch.float64))
-    return prototypes.inverse_temperature(torch.cat(logits), torch.cat(owner), torch.cat(weights))
+            known.append(training.Judged(some, group, priors[number]))
+    return training.inverse_temperatures(module, known, run.config.seed)

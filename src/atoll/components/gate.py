@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from atoll.components import calibrating
-from atoll.components.calibrating import Labelled
 from atoll.credit import paired
 from atoll.credit.paired import Change
 from atoll.data.brought import read as from_source
@@ -25,6 +24,8 @@ from atoll.runs.components import Changed, Members, Seen, Weighed
 from atoll.sampling import grown
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.opening import open_run_model
+from atoll.train import prototypes
+from atoll.train.prototypes import Labelled
 
 ROWS, TOTAL, LEAST = 64, 512, 8
 """Samples of one part, of all of them if there are many parts, and the least of each."""
@@ -106,7 +107,7 @@ def seen_in(run: Run) -> Seen:
     clusters = [run.cluster(number) for number in run.members.serving(_own(run)) if number < _own(run)]
     if not all(cluster.here for cluster in clusters):
         return "drawn by experts"
-    unseen = all(calibrating.is_held_out(cluster) for cluster in clusters)
+    unseen = all(prototypes.is_held_out(cluster) for cluster in clusters)
     return "held out" if unseen else "trained on"
 
 

@@ -20,7 +20,7 @@ from atoll.runs.adopt import adopt
 from atoll.runs.components import DRAWN, ROWS, SIGNATURE, ComponentContents
 from atoll.runs.records import DataContents, PartitionContents, SamplesContents, StageRecord
 from atoll.sampling import grown
-from atoll.train import jobs
+from atoll.train import jobs, prototypes
 
 Progress = Callable[[str, int, int], None]
 
@@ -125,7 +125,7 @@ def _write(run: Run, base: Run, expert: Stage, stage: Stage[ComponentContents], 
     for file in (checkpoint.WEIGHTS, checkpoint.CONFIG):
         shutil.copyfile(expert.verify(file), stage.path / file)
     config, classes = run.config.component, calibrating.told_classes(base)
-    batch = Reader([run.cluster(0)], 1, 0).first(calibrating.MEASURED)
+    batch = Reader([run.cluster(0)], 1, 0).first(prototypes.MEASURED)
     made = rows.of_samples(batch.x_0, batch.label, classes, config, run.config.seed)
     files, drawn = [checkpoint.WEIGHTS, checkpoint.CONFIG, ROWS], None
     _write_tensors(stage.path / ROWS, made.tensors())

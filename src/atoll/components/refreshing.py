@@ -18,6 +18,7 @@ from atoll.data.store import Reader
 from atoll.errors import ConfigError
 from atoll.flow import objectives
 from atoll.models import checkpoint
+from atoll.models.prototypes import Prototypes
 from atoll.runs import Run, Stage, digest
 from atoll.runs.components import FOLDER, Members, Refreshed, write_members
 from atoll.runs.locks import alone
@@ -121,7 +122,10 @@ def _task(
         [stage for stage, n in zip(sources, times, strict=True) for _ in range(n)], config.batch, seed
     )
     blueprint = jobs.blueprint_of(run, config, reader).model_copy(update={"clusters": len(numbers)})
-    model = jobs.initial(blueprint, seed, name)
+    if config.prototypes:
+        model, blueprint = jobs.with_prototypes(blueprint, _known(run, numbers), seed, name)
+    else:
+        model = jobs.initial(blueprint, seed, name)
     _take_over(model, run, numbers)
     task = loop.Task(
         name=name,
@@ -135,6 +139,15 @@ def _task(
         ranks=ranks,
     )
     return task, blueprint
+
+
+def _known(run: Run, numbers: Sequence[int]) -> Prototypes:
+    """What prototypes say of all parts, each for itself, at temperatures that were found for that."""
+    calibrating.own_rows(run)
+    members, priors = run.members, grown.shares(run).priors
+    rows = [grown.part_rows(run, number) for number in numbers]
+    module = Prototypes(rows, range(len(numbers)), [priors[number] for number in numbers])
+    return module.calibrated(calibrating.inverse_temperatures(run, members, learnt=False))
 
 
 def _times(sources: Sequence[Stage]) -> list[int]:
@@ -162,6 +175,6 @@ def _take_over(model: nn.Module, run: Run, numbers: Sequence[int]) -> None:
     for name, value in learnt.items():
         if name in HEAD:
             state[name][known] = value[[numbers[place] for place in known]].to(state[name].dtype)
-        elif name in state and state[name].shape == value.shape:
+        elif not name.startswith("prototypes.") and name in state and state[name].shape == value.shape:
             state[name].copy_(value)
     model.load_state_dict(state)

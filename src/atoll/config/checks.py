@@ -121,6 +121,8 @@ def _drawing(config: RunConfig) -> Iterator[str]:
         yield f"sample.model is '{sample.model}', but the recipe trains none: add [{section}]"
     if sample.against == "start" and sample.model == "ensemble" and not _share_a_start(config):
         yield "sample.against 'start' needs experts that share a start: add [start], or set expert.init"
+    if sample.rest == "start" and sample.against != "start":
+        yield "sample.rest 'start' asks the start that guidance moves away from; set sample.against = 'start'"
     if sample.guidances and (config.condition.kind != "none" or sample.against != "start"):
         yield "sample.guidances are chosen from without a condition: set sample.against = 'start'"
     if sample.model == "few-step" and sample.guidance != 1:

@@ -49,6 +49,9 @@ class SampleConfig(Section):
     against: Literal["nothing", "start"] = "nothing"
     """What guidance moves away from: the same experts told nothing; or the network that they began with
     (autoguidance), which needs no condition, and a [start]."""
+    rest: Literal["experts", "start"] = "experts"
+    """Who stands for experts that top-K and threshold-P leave out: those that they keep, renormalised; or the
+    start, which knows best where nothing can be told yet. Needs `against = "start"`."""
     guidances: tuple[Annotated[float, Field(ge=1)], ...] = Field((), strict=False)
     """Guidances to choose from once experts are trained, in the place of `guidance`: from the first on, as
     long as a few samples come nearer to the data. What is best differs by data."""

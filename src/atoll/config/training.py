@@ -212,5 +212,9 @@ class RouterConfig(NetworkConfig, TrainConfig):
     """Number of blocks."""
     text: Literal["cross", "cross-mlp", "pooled"] = "pooled"
     """How a text is told; one state for the whole text is enough to tell clusters apart."""
+    prototypes: int = Field(0, ge=0, le=256)
+    """Means of groups of each cluster's samples by which the router knows clusters in closed form; what it
+    learns is added to that. It costs next to nothing, and helps where clusters are near in the samples
+    themselves, as those by pixels are. 0: it begins with nothing."""
     blind: bool = False
     """Tell the router nothing of the condition, as in Paris and HDDM."""

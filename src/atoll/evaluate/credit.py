@@ -147,9 +147,16 @@ def _forward(stage: Stage) -> float:
     blueprint = checkpoint.read_blueprint(stage.path / checkpoint.CONFIG)
     clusters = blueprint.clusters if blueprint.role == "router" else 0
     kind, shape = blueprint.condition, tuple(blueprint.shape)
-    return costs.forward_flops(
-        costs.Network(blueprint.network, shape, kind, blueprint.classes, blueprint.text, clusters=clusters)
+    network = costs.Network(
+        blueprint.network,
+        shape,
+        kind,
+        blueprint.classes,
+        blueprint.text,
+        clusters=clusters,
+        prototypes=blueprint.prototypes,
     )
+    return costs.forward_flops(network)
 
 
 def trace(

@@ -134,6 +134,18 @@ def threshold(posterior: Float[Tensor, "batch experts"], least: float) -> Float[
     return kept / kept.sum(1, keepdim=True)
 
 
+def with_rest(
+    weights: Float[Tensor, "batch experts"], posterior: Float[Tensor, "batch experts"]
+) -> Float[Tensor, "batch experts"]:
+    """Weights of experts that were kept, not renormalised: they sum to how sure the posterior is of them.
+
+    What is missing to one belongs to a network v_0 of all data, v = Σ_{k ∈ S} p_k v_k + (1 - Σ_{k ∈ S} p_k)
+    v_0 (DDM eq. 5 with v_0 in the place of what was left out): where x_t tells nothing, that is nearly v_0,
+    and not the largest clusters alone.
+    """
+    return weights * (posterior * (weights > 0)).sum(1, keepdim=True)
+
+
 def nucleus(posterior: Float[Tensor, "batch experts"], mass: float) -> Float[Tensor, "batch experts"]:
     """The fewest experts that together have this probability, renormalised (Holtzman et al. 2020, eq. 2)."""
     values, experts = posterior.sort(dim=1, descending=True)

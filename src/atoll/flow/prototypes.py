@@ -34,11 +34,15 @@ def log_density(
 def by_owner(
     joint: Float[Tensor, "batch prototypes"], owner: Int[Tensor, " prototypes"], owners: int
 ) -> Float[Tensor, "batch owners"]:
-    """Log Σ_j over each owner's prototypes: log λ_k p_t(x_t | k) (DDM eq. 4); -∞ for who has none."""
-    sums = joint.new_full((len(joint), owners), -torch.inf)
-    for index in sorted(set(owner.tolist())):
-        sums[:, index] = joint[:, owner == index].logsumexp(1)
-    return sums
+    """Log Σ_j over each owner's prototypes: log λ_k p_t(x_t | k) (DDM eq. 4); -∞ for who has none.
+
+    Exponentials are taken from each owner's largest, so that none of them overflows.
+    """
+    index = owner.expand(len(joint), -1)
+    most = joint.new_full((len(joint), owners), -torch.inf).scatter_reduce(1, index, joint, "amax")
+    most = most.where(most.isfinite(), 0)
+    sums = joint.new_zeros(len(joint), owners).index_add(1, owner, (joint - most[:, owner]).exp())
+    return sums.log() + most
 
 
 def inverse_temperature(

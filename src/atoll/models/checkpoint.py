@@ -47,6 +47,8 @@ class Blueprint(Section):
     """Width of the states of a text."""
     clusters: int = 1
     """Number of clusters of the run; a router has as many logits."""
+    prototypes: int = Field(0, ge=0)
+    """Of all clusters together, by which a router knows them before it has learnt anything."""
     objective: Objective = Objective()
     """What an expert predicts; by default what all once did, the velocity."""
     tables: bool = False
@@ -66,7 +68,15 @@ class Blueprint(Section):
         """A new network with initial weights."""
         network: DiT | Router
         if self.role == "router":
-            network = Router(self.network, self.shape, self.clusters, self.condition, self.classes, self.text)
+            network = Router(
+                self.network,
+                self.shape,
+                self.clusters,
+                self.condition,
+                self.classes,
+                self.text,
+                self.prototypes,
+            )
         else:
             network = DiT(self.network, self.shape, self.condition, self.classes, self.text, self.steps)
         if self.tables:

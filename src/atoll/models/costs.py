@@ -31,6 +31,8 @@ class Network:
     """Tokens of a text."""
     clusters: int = 0
     """Of a router; an expert has none."""
+    prototypes: int = 0
+    """Of all clusters, which a router compares samples with."""
     steps: bool = False
     """Whether it is a flow map, which is told where a step ends."""
     adapter: AdapterSettings | None = None
@@ -174,11 +176,17 @@ def trained_bytes(network: Network) -> int:
 def training_flops(network: Network, *, recompute: bool) -> float:
     """Of one sample forward and backward: twice the forward pass for gradients of inputs and of weights.
 
-    A base that stays as it is needs the first alone.
+    A base that stays as it is needs the first alone, and prototypes, which nothing is learnt of, neither.
     """
-    forward = forward_flops(network)
+    known = _prototype_flops(network)
+    forward = forward_flops(network) - known
     update = _adapter_flops(network) if network.adapter is not None else forward
-    return forward + forward + update + (forward if recompute else 0.0)
+    return known + forward + forward + update + (forward if recompute else 0.0)
+
+
+def _prototype_flops(network: Network) -> int:
+    """Of one sample: its products with what a router knows."""
+    return 2 * network.prototypes * math.prod(network.shape)
 
 
 def forward_flops(network: Network) -> float:
@@ -195,6 +203,7 @@ def forward_flops(network: Network) -> float:
     if network.kind == "text":
         total += 2 * (m if network.cross else 1) * network.text * w
         total += 2 * m * w * w if network.deepened else 0
+    total += _prototype_flops(network)
     update = 0.0 if network.adapter is None else _adapter_flops(network)
     return update + total + 2 * w * (network.clusters or n * network.patch)
 

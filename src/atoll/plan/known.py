@@ -66,5 +66,6 @@ def network_of(settings: NetworkConfig, config: RunConfig, about: About) -> Netw
         about.text if kind == "text" else 0,
         config.encode.text_tokens if kind == "text" else 0,
         config.partition.clusters if router else 0,
+        config.partition.clusters * settings.prototypes if isinstance(settings, RouterConfig) else 0,
         adapter=settings.adapter if isinstance(settings, ExpertConfig) else None,
     )

@@ -13,7 +13,7 @@ from atoll.config import SampleConfig
 logger = logging.getLogger(__name__)
 
 EXACT = ("frequency",)
-"""Buffers that stay float32: neighbouring times must differ."""
+"""Buffers that stay float32: neighbouring times must differ. What is float64 stays so, too."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _cast(network: nn.Module, dtype: torch.dtype) -> None:
         parameter.data = parameter.data.to(dtype)
     for module in network.modules():
         for name, buffer in module._buffers.items():
-            if buffer is not None and buffer.is_floating_point() and name not in EXACT:
+            if buffer is not None and buffer.dtype == torch.float32 and name not in EXACT:
                 module._buffers[name] = buffer.to(dtype)
 
 

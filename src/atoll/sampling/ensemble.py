@@ -115,14 +115,19 @@ class Ensemble:
         most: int | None = None,
         *,
         apart: bool = False,
+        rest: bool = False,
     ) -> mixture.Combined:
         """Σ_k w_k v_k, asking each expert only about the rows in which it has weight (DDM eq. 5).
 
         `questions` are those rows, if they are known already; `ask` has them answered one after the other,
         or several at once, each about at most `most` rows. A weak network is asked once about each row and
         not by every expert: with weights that sum to one, moving the sum away is moving every part away.
-        With `apart` what each expert adds is told as well.
+        With `apart` what each expert adds is told as well. With `rest` the weights may sum to less than one,
+        and the weak network has what is missing: v_0 + g Σ_k w_k (v_k - v_0), which is to be guided less.
         """
+        if rest:
+            kept = weights.sum(1)
+            weights, guidance = weights / kept[:, None], guidance * kept
 
         def answer(bundle: Bundle) -> list[mixture.Answer]:
             if bundle[0].expert != WEAK:

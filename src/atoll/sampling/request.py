@@ -170,6 +170,8 @@ def _check(config: SampleConfig, ensemble: Ensemble) -> None:
             f"strategy '{config.strategy}' asks more experts than serve, which are {len(set(serving))}; "
             f"use 'full' for all of them, or at most 'top-{len(set(serving))}'"
         )
+    if config.rest == "start" and ensemble.weak is None:
+        raise ConfigError("sample.rest 'start' needs against = 'start', whose network it asks")
     if ensemble.maps and config.guidance != 1:
         raise ConfigError("a few-step student cannot be guided afterwards; bake it in: student.guidance")
 

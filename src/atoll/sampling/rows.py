@@ -1,7 +1,6 @@
 """Samples under way, one row each: of many requests, each with a time, a solver and a weighing of its own.
 
-A step asks every expert once about all rows that need it, whoever wants them. Random numbers of a row depend
-on its request alone, and rows do not mix, so that a sample does not depend on its company.
+A step asks every expert once about all rows that need it. A sample does not depend on its company.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -70,10 +69,10 @@ class Row(Generic[Owner]):
         return self.request.settings.provenance and self.expert is None
 
     @property
-    def weighing(self) -> tuple[str, float, tuple[int, ...] | None, bool]:
+    def weighing(self) -> tuple[str, float, tuple[int, ...] | None, bool, str]:
         """Rows that agree in this are weighed together."""
         settings = self.request.settings
-        return self.strategy, settings.temperature, settings.experts, settings.protect
+        return self.strategy, settings.temperature, settings.experts, settings.protect, settings.rest
 
 
 class Stepped(NamedTuple):
@@ -278,8 +277,8 @@ class Rows(Generic[Owner]):
         experts = {row.expert for row in rows}
         at_once = self._crew(len(numbers), among=1 if None in experts else len(experts))
         if self._questions is None or self._questions.numbers != tuple(numbers):
-            some, most = groups(weights, at_once.rows), at_once.rows
-            self._questions = _Questions(tuple(numbers), self.ensemble.bundles(some, len(numbers), most))
+            some = self.ensemble.bundles(groups(weights, at_once.rows), len(numbers), at_once.rows)
+            self._questions = _Questions(tuple(numbers), some)
         scales = [row.guidance for row in rows]
         guidance: Guidance = 1.0
         if any(scale != 1 for scale in scales):
@@ -295,6 +294,7 @@ class Rows(Generic[Owner]):
                 at_once.ask,
                 at_once.rows,
                 apart=any(row.traced for row in rows),
+                rest=any(row.request.settings.rest == "start" for row in rows),
             )
 
     def _weigh(
@@ -327,9 +327,9 @@ class Rows(Generic[Owner]):
     def _weigh_alike(self, rows: Sequence[Row[Owner]], numbers: Sequence[int]) -> None:
         """Weigh rows of one strategy."""
         where = self._at(numbers)
-        posterior = rows[0].request.served(self._posterior[where])
-        uniform = partial(_uniform, rows, self.ensemble.device)
-        self._weights[where] = strategies.by_name(rows[0].strategy)(posterior, uniform)
+        request, uniform = rows[0].request, partial(_uniform, rows, self.ensemble.device)
+        choose = strategies.by_name(rows[0].strategy, request.settings.rest)
+        self._weights[where] = choose(request.served(self._posterior[where]), uniform)
         self._questions = None
 
     def _asked(self, numbers: Sequence[int], rows: Sequence[Row[Owner]], places: Sequence[int]) -> list[int]:

@@ -152,6 +152,7 @@ class Sampler:
                 crew.ask,
                 crew.rows,
                 apart=each,
+                rest=settings.rest == "start" and part.expert is None,
             )
             weights.append(weighed.weights)
             apart.append(mixed.disagreement)

@@ -51,7 +51,7 @@ def _fixed(ensemble: Ensemble, expert: int, size: int, most: int) -> Weigh:
 def _routed(ensemble: Ensemble, request: Request, strategy: str, part: Part, crew: Crew) -> Weigh:
     """Weights by the router; as long as it says the same, nothing is weighed or grouped again."""
     settings = request.settings
-    choose, steps = strategies.by_name(strategy), itertools.count()
+    choose, steps = strategies.by_name(strategy, settings.rest), itertools.count()
     posterior = routing.in_band(
         _in_batches(ensemble, part, crew), ensemble.band if settings.band else routing.Band()
     )

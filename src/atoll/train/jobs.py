@@ -15,12 +15,13 @@ from atoll.errors import ConfigError
 from atoll.flow import draws, objectives, path
 from atoll.models import adapt, adapter, checkpoint, conditions
 from atoll.models import expert as expert_room
+from atoll.models.prototypes import Prototypes
 from atoll.runs import Run, Stage, inputs, replacing, write_json
 from atoll.runs.locks import alone
 from atoll.runs.records import ExpertContents, NetworkContents, RouterContents, StartContents
 from atoll.runs.shared import SharedNetworkContents
 from atoll.sampling import routing
-from atoll.train import holdout, loop, previews
+from atoll.train import holdout, loop, previews, prototypes
 from atoll.train.moving import to_device
 from atoll.train.ranks import Ranks, joined
 from atoll.train.state import collected
@@ -136,7 +137,8 @@ def _task(
         model, blueprint = _first(run, config, blueprint, name, begins)
         loss = _expert_loss(blueprint, config)
     else:
-        model, loss = initial(blueprint, run.config.seed, name), router_loss(blueprint)
+        model, blueprint = _new_router(run, config, blueprint, clusters)
+        loss = router_loss(blueprint)
     task = loop.Task(
         name=name,
         model=model,
@@ -152,6 +154,27 @@ def _task(
         preview=preview_of(blueprint, reader) if _draws_alone(config) else None,
     )
     return task, blueprint
+
+
+def _new_router(
+    run: Run, config: RouterConfig, blueprint: checkpoint.Blueprint, clusters: list[Stage]
+) -> tuple[nn.Module, checkpoint.Blueprint]:
+    """A router before its first step: it knows nothing, or what prototypes of the clusters say."""
+    if not config.prototypes:
+        return initial(blueprint, run.config.seed, "router"), blueprint
+    priors = run.partition.contents.priors
+    known = prototypes.of_clusters(clusters, priors, blueprint.classes, config.prototypes, run.config.seed)
+    return with_prototypes(blueprint, known, run.config.seed, "router")
+
+
+def with_prototypes(
+    blueprint: checkpoint.Blueprint, known: Prototypes, seed: int, name: str
+) -> tuple[nn.Module, checkpoint.Blueprint]:
+    """A new router that says what these prototypes do."""
+    blueprint = blueprint.model_copy(update={"prototypes": len(known.means)})
+    model = initial(blueprint, seed, name)
+    model.get_submodule("prototypes").load_state_dict(known.state_dict())
+    return model, blueprint
 
 
 def _draws_alone(config: ExpertConfig | RouterConfig) -> bool:
