@@ -72,7 +72,12 @@ def test_an_audit_asks_each_part_at_home_and_says_what_it_spent(finished):
 
 def test_an_audit_asks_for_its_own_base(finished, monkeypatch):
     asked, made = [], ground.ground
-    monkeypatch.setattr(ground, "ground", lambda *given: asked.append(given[3:]) or made(*given))
+
+    def noted(*given):
+        asked.append(given[3:])
+        return made(*given)
+
+    monkeypatch.setattr(ground, "ground", noted)
     credit.audit(finished.changed(QUICK))
     credit.audit(finished.changed([*QUICK, "credit.audit_base='start'"]))
     assert asked == [("moments",), ("start",)]
