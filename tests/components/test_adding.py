@@ -144,7 +144,10 @@ def test_an_exported_run_takes_its_parts_along_and_says_whose_they_are(finished,
     here, there = (atoll.load(path).sample(3, strategy="full") for path in (finished.path, tmp_path / "out"))
     assert torch.equal(here, there)
     text = (tmp_path / "out" / "README.md").read_text()
-    assert "| 3 | squares | alice | cc-by | squares |" in text
+    (line,) = (
+        line for line in text.splitlines() if line.startswith("| 3 | squares | alice | cc-by | squares |")
+    )
+    assert line.endswith(f"| {finished.members.present[0].mark} |") and "not replayed" in line
     assert not (tmp_path / "out" / "ensemble" / "experts" / "01").exists()
 
 
@@ -171,7 +174,9 @@ def test_a_part_that_was_added_is_valued_like_the_others(finished, component, tm
     )
     assert sum(part["routed"]["value"] for part in parts.values()) == pytest.approx(1.0)
     assert {row["group"] for row in record["clusters"]} == {"0", "1", "2", "3"}
-    assert "squares (3)" in page.write_credit(run, record).read_text(encoding="utf-8")
+    text = page.write_credit(run, record).read_text(encoding="utf-8")
+    assert "squares (3)" in text and "not replayed" in text
+    assert "squares (3): not replayed" in values.table(record)
     price = settlement.royalties(run, [[0.25, 0.0, 0.25, 0.5]])
     assert price is not None and len(price) == 4 and price[1] == 0.0
     with pytest.raises(ConfigError, match="no part 1 was added"):
@@ -198,6 +203,7 @@ def test_a_sample_is_traced_to_a_part_that_was_added(finished, component):
     assert "gone" in text
     facts = dict(report._added(finished))
     assert facts["part 3, added"].startswith("squares, of alice (cc-by), 96 samples")
+    assert facts["part 3, added"].endswith(finished.members.present[0].mark)
     assert facts["parts that serve no longer"] == "1"
 
 
