@@ -161,7 +161,7 @@ def test_classes_are_the_bases_by_name(prepared, tmp_path):
     )
     with pytest.raises(DataError, match="'unicorn' that the base does not know"):
         making.conform(encode.prepare(other), about)
-    making.conform(other.data, about, told=False)  # nobody is told: a new class may come
+    making.conform(other.data, about, classes=False)  # nobody is told: a new class may come
     assert "unicorn" in other.data.contents.class_names
 
 

@@ -72,7 +72,7 @@ def make(
     if run.data.contents.rows < rows.LEAST:  # before anything is trained
         few = run.data.contents.rows
         raise DataError(f"{few} samples are too few for router rows; give {rows.LEAST} or more")
-    conform(run.data, about, told=calibrating.told_classes(base) > 0)
+    conform(run.data, about, classes=calibrating.told_classes(base) > 0)
     partition.partition(run, progress=progress)
     for index in range(len(run.config.inits())):
         adopt(run, index)
@@ -89,10 +89,10 @@ def make(
     return Stage(out, ComponentContents)
 
 
-def conform(data: Stage[DataContents], about: PartitionContents, *, told: bool = True) -> None:
+def conform(data: Stage[DataContents], about: PartitionContents, *, classes: bool = True) -> None:
     """Give samples at rest the base's classes and statistics, if they are of the base's kind.
 
-    `told` says whether parts are told classes, which then must be the base's; else new ones may come.
+    `classes` says whether parts are told classes, which then must be the base's; else new ones may come.
     """
     contents, record = data.contents, data.record
     if contents.shape != about.shape:
@@ -104,7 +104,7 @@ def conform(data: Stage[DataContents], about: PartitionContents, *, told: bool =
     if checking.space(same) != checking.space(about):
         raise DataError("samples are of another kind than the base's; see [data] and [encode] of its recipe")
     labels = {label for name in Parts(data).names for label in _labels(data, name) if label is not None}
-    known = about.class_names if told else ()
+    known = about.class_names if classes else ()
     if known and not labels <= set(known):
         unknown = min(labels - set(about.class_names))
         raise DataError(
