@@ -85,9 +85,9 @@ def test_a_calibration_is_where_nothing_else_fits_better():
     p = likelihood.posterior(fitted.applied(exact + worse), [1, 1, 1], fitted.temperature)
     counts = torch.bincount(maker).double()
     weight = 1 / counts[maker]
-    expected = 1 / (counts + 3)
+    anybody = 1 / (3 * (counts + 1))
     for k in range(3):
-        wanted = expected.sum() + counts[k] * expected[k]  # of the others' samples, and of its own
+        wanted = anybody.sum() + counts[k] / (counts[k] + 1)  # of everybody's samples, and of its own
         assert float((weight * p[:, k]).sum()) == pytest.approx(float(wanted), abs=1e-6)
 
 
@@ -96,7 +96,7 @@ def test_makers_that_are_told_apart_always_leave_it_unsure():
     fitted = likelihood.calibrated(nll, torch.tensor([0, 0, 1, 1]))
     p = likelihood.posterior(fitted.applied(nll), [0.5, 0.5], fitted.temperature)
     assert p.argmax(1).tolist() == [0, 0, 1, 1]
-    assert 0.6 < float(p.max()) < 0.9, "two samples of each are no proof of more than (2 + 1) / (2 + 2)"
+    assert 0.75 < float(p.max()) < 0.95, "two samples of each are no proof of more than (2 + 1/2) / (2 + 1)"
 
 
 def test_experts_that_are_gone_or_have_no_samples_are_left_as_they_are():

@@ -57,9 +57,10 @@ def calibrated(nll: Float[Tensor, "num experts"], maker: Int[Tensor, " num"]) ->
     (temperature scaling with biases: Guo et al. 2017, §4.2; Alexandari et al. 2020, §3), concave in
     (1/τ, b/τ), so that there is one answer. Each maker counts as much, however many samples of it there are,
     and priors come in later (Prentice & Pyke 1979). Makers that are always told apart would make it
-    infinitely sure: targets are y_i = (n_i + 1) / (n_i + K) for the maker and 1 / (n_i + K) for each other
-    (Platt 1999, eq. 10, of K classes). An expert of which there is no sample keeps the mean offset, zero.
-    Caveat: it is fitted to samples of clusters and says nothing of pictures that are of none.
+    infinitely sure: targets are as if one sample more of each maker were anybody's, y = (n + 1/K) / (n + 1)
+    for the maker of n and 1/K / (n + 1) for each other (as Platt 1999, eq. 10, has two). An expert of which
+    there is no sample keeps the mean offset, zero. Caveat: it is fitted to samples of clusters and says
+    nothing of pictures that are of none.
     """
     there = ((torch.bincount(maker, minlength=nll.shape[1]) > 0) & nll.isfinite().all(0).cpu()).nonzero()[
         :, 0
@@ -71,8 +72,8 @@ def calibrated(nll: Float[Tensor, "num experts"], maker: Int[Tensor, " num"]) ->
     rows, place = -nll.double().cpu()[chosen][:, there], torch.searchsorted(there, maker[chosen])
     scale = rows.std(1).mean().clamp(min=1e-12)
     counts = torch.bincount(place).double()[place]
-    targets = (1 / (counts + len(there)))[:, None].repeat(1, len(there))
-    targets[torch.arange(len(place)), place] *= counts + 1
+    targets = (1 / (len(there) * (counts + 1)))[:, None].repeat(1, len(there))
+    targets[torch.arange(len(place)), place] += counts / (counts + 1)
     rows = (rows - rows.mean(1, keepdim=True)) / scale
     slope, biases = _fitted(rows, targets, 1 / (counts * len(there)))
     if slope <= 0:  # worse likelihoods would mean the maker: nothing is known then
