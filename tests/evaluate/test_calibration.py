@@ -45,6 +45,7 @@ def test_it_is_fitted_once_and_of_other_networks_or_levels_again(run, ensemble, 
     again = calibration.fair(run, ensemble)
     assert torch.equal(again.offsets, found.offsets) and again.temperature == found.temperature
     assert calibration.kept(run.changed(["credit.levels=5"])) is None
+    assert calibration.kept(run, most=4) is None and calibration.kept(run, most=3) is not None
     assert calibration.kept(run, conditional=True) is None
     path = (run.path / CREDIT).with_name(calibration.FILE)
     path.write_text(json.dumps({**json.loads(path.read_text()), "networks": "others"}))
@@ -53,15 +54,15 @@ def test_it_is_fitted_once_and_of_other_networks_or_levels_again(run, ensemble, 
 
 def test_traces_say_whether_they_are_fair(run, ensemble):
     x_0 = torch.zeros(1, *ensemble.shape)
-    one = credit.trace(run, x_0)[0]
-    found = calibration.kept(run)
     plain = makers.makers(ensemble, x_0, levels=4, batch=128)
-    expected = likelihood.posterior(found.applied(plain.nll), ensemble.priors, found.temperature)
-    assert one["calibrated"] and one["sentence"] == makers.SENTENCE
-    assert one["posterior"] == pytest.approx(expected[0].tolist(), abs=1e-4)
     unfair = credit.trace(run.changed(["credit.calibration=0"]), x_0)[0]
     assert not unfair["calibrated"] and "as experts say them" in unfair["sentence"]
     assert unfair["posterior"] == pytest.approx(plain.posterior[0].tolist(), abs=1e-4)
+    one = credit.trace(run, x_0)[0]
+    found = calibration.kept(run)
+    expected = likelihood.posterior(found.applied(plain.nll), ensemble.priors, found.temperature)
+    assert one["calibrated"] and one["sentence"] == makers.SENTENCE
+    assert one["posterior"] == pytest.approx(expected[0].tolist(), abs=1e-4)
 
 
 def test_without_data_nothing_is_fitted(run, ensemble, monkeypatch):

@@ -13,7 +13,7 @@ from atoll.runs import CREDIT, Run, read_stamped
 from atoll.sampling import gallery, sample
 from atoll.sampling.makers import SENTENCE
 
-QUICK = ["credit.num=96", "credit.bins=4", "credit.levels=4", "credit.nearest=1"]
+QUICK = ["credit.num=96", "credit.bins=4", "credit.levels=4", "credit.nearest=1", "credit.calibration=2"]
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def test_what_was_fitted_of_the_run_makes_the_servers_answers_fair(finished):
     with TestClient(create_app(models)) as http:
         plain = http.post("/v1/makers", json=body).json()
         assert not plain["calibrated"]
-        calibration.fair(finished, ensemble)
+        calibration.fair(finished.changed(["credit.calibration=8"]), ensemble)
         fair = http.post("/v1/makers", json=body).json()
     assert fair["calibrated"] and fair["sentence"] == makers.SENTENCE
     assert fair["posterior"] == pytest.approx(

@@ -38,7 +38,7 @@ def fair(
     progress: Callable[[int, int], None] | None = None,
 ) -> Calibration | None:
     """What was fitted of these networks, or is now; None where no samples are at hand, or none are wanted."""
-    earlier = kept(run, conditional)
+    earlier = kept(run, conditional, run.config.credit.calibration)
     if earlier is not None or not run.config.credit.calibration:
         return earlier
     known = samples(run, ensemble)
@@ -64,12 +64,16 @@ def fair(
     return fit
 
 
-def kept(run: Run, conditional: bool = False) -> Calibration | None:
-    """What was fitted earlier, if it is of these networks and noise levels."""
+def kept(run: Run, conditional: bool = False, most: int = 0) -> Calibration | None:
+    """What was fitted earlier, if it is of these networks, noise levels and, where said, so many samples."""
     path = (run.path / CREDIT).with_name(FILE)
     record = read_stamped(path) if path.is_file() else {}
     entry = record.get(KINDS[conditional])
-    if entry is None or any(record[key] != value for key, value in _key(run).items()):
+    if (
+        entry is None
+        or most not in (0, record["samples"])
+        or any(record[key] != value for key, value in _key(run).items())
+    ):
         return None
     return Calibration(torch.tensor(entry["offsets"], dtype=torch.float64), float(entry["temperature"]))
 
@@ -112,7 +116,6 @@ def _key(run: Run) -> dict[str, Any]:
         "networks": evaluation.networks(run),
         "levels": config.levels,
         "seed": held_out.seed_of(run),
-        "samples": config.calibration,
     }
 
 
@@ -120,6 +123,7 @@ def _keep(run: Run, conditional: bool, fit: Calibration, known: Sequence[Known])
     path, key = (run.path / CREDIT).with_name(FILE), _key(run)
     earlier = read_stamped(path) if path.is_file() else {}
     same = all(earlier.get(name) == value for name, value in key.items())
+    key["samples"] = run.config.credit.calibration
     entries = {kind: earlier[kind] for kind in KINDS if same and kind in earlier}
     entries[KINDS[conditional]] = {
         "offsets": fit.offsets.tolist(),

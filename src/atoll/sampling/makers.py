@@ -20,8 +20,9 @@ SENTENCE = (
     "resemblance, and the nearest training samples are the nearest, not the ones it was made from."
 )
 UNFAIR = (
-    " Likelihoods are as experts say them: no samples of known clusters were at hand to calibrate them by "
-    "(`atoll credit RUN` does, where the data are). A part that is worse at everything is named too rarely."
+    " Likelihoods are as experts say them and were not calibrated by samples of known clusters "
+    "(`atoll credit RUN --set credit.calibration=8` does, where the data are). A part that is worse at "
+    "everything is named too rarely."
 )
 
 
