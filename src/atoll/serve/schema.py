@@ -59,6 +59,9 @@ class SamplesRequest(Asked):
         None, min_length=1, max_length=MANY, description="Which experts serve; all by default."
     )
     temperature: Annotated[float, Field(ge=0.01, le=1000)] | None = Field(None, description="Of the router.")
+    rest: Literal["experts", "start"] | None = Field(
+        None, description="Who stands for experts that top-K leaves out: those that it keeps, or the start."
+    )
     protect: bool | None = Field(
         None, description="Average two halves of the experts that share no sample: fewer copies."
     )
