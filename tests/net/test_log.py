@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+from types import SimpleNamespace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -243,6 +244,13 @@ def test_files_of_the_log_that_are_cut_off_anywhere_are_made_again(database, sto
         for length in range(0, len(data), 1 if name.endswith("checkpoint") else stride(41)):
             store.write(name, data[:length])
             assert outcome(database, store, whole) == "whole", (name, length)
+
+
+def test_an_entry_that_reads_as_nothing_is_refused():
+    """What SQLite gives of a value whose end was cut off with the file, though the column forbids it."""
+    rows = SimpleNamespace(execute=lambda _: [(0, bytes(32), None)])
+    with pytest.raises(CorruptError, match="entry 0 of the log was changed in the database"):
+        log.check(rows)
 
 
 def test_a_database_that_is_cut_off_anywhere_is_whole_or_refused(database, store, tmp_path):

@@ -119,7 +119,7 @@ def check(session: Session) -> int:
         for index, leaf, envelope in rows:
             if index != count:
                 raise CorruptError(f"entry {count} of the log is missing in the database; {AGAIN}")
-            if tree.leaf_hash(envelope) != leaf:
+            if envelope is None or tree.leaf_hash(envelope) != leaf:  # cut off, a database may read as empty
                 raise CorruptError(f"entry {index} of the log was changed in the database; {AGAIN}")
             count += 1
     except DatabaseError as error:
