@@ -60,6 +60,17 @@ def test_what_samples_are_guided_away_from_goes_along(tmp_path):
     assert not same(before, atoll.load(tmp_path / "out").sample(5)), "guidance does something"
 
 
+def test_a_start_that_is_told_nothing_goes_along(tmp_path):
+    run = served(tmp_path / "run", kind="class", against="start", untold=True, guidance=2.0)
+    config = run.config.model_copy(update={"start": StartConfig()})
+    write_json(run.path / "resolved.json", config.model_dump(mode="json"))
+    network(run.start, "class", "start", seed=9)
+    export.export(Run.open(run.path), str(tmp_path / "out"))
+    before, after = (atoll.load(path).sample(5) for path in (run.path, tmp_path / "out"))
+    assert same(before, after)
+    assert not same(before, atoll.load(run.path, untold=False).sample(5))
+
+
 def test_the_network_for_low_noise_goes_along(tmp_path):
     run = served(tmp_path / "run")
     config = run.config.model_copy(update={"shared": SharedConfig(below=0.6)})

@@ -7,6 +7,7 @@ from atoll.config import NetworkConfig
 from atoll.flow import mixture
 from atoll.models import conditions
 from atoll.models.dit import DiT
+from atoll.sampling import building
 from atoll.sampling.ensemble import Ensemble
 from tests.analytic import grouped
 from tests.models.test_dit import awake, captions
@@ -170,4 +171,18 @@ def test_a_start_is_told_what_the_experts_are_told():
     x_t, t, classes = torch.randn(2, 1, 4, 4), torch.rand(2), torch.tensor([0, 2])
     expected = start(x_t, t, classes) + 2 * (expert(x_t, t, classes) - start(x_t, t, classes))
     found = ensemble.velocity(x_t, t, classes, guidance=2.0)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["class", "text"])
+def test_a_start_that_is_told_nothing_is_so_whatever_experts_are_told(kind):
+    told = {"classes": 3} if kind == "class" else {"text": 6}
+    expert, start = (awake(DiT(NETWORK, (1, 4, 4), kind, **told)) for _ in range(2))
+    weak = building.Untold(start, told.get("classes", 0))
+    ensemble = Ensemble([expert], torch.ones(1), (1, 4, 4), weak=weak, **told)
+    x_t, t = torch.randn(2, 1, 4, 4), torch.rand(2)
+    condition = torch.tensor([0, 2]) if kind == "class" else captions(2, 6)
+    nothing = start(x_t, t, conditions.nothing(kind, 2, 3, 6))
+    expected = nothing + 2 * (expert(x_t, t, condition) - nothing)
+    found = ensemble.velocity(x_t, t, condition, guidance=2.0)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)

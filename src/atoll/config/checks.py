@@ -123,6 +123,10 @@ def _drawing(config: RunConfig) -> Iterator[str]:
         yield "sample.against 'start' needs experts that share a start: add [start], or set expert.init"
     if sample.rest == "start" and sample.against != "start":
         yield "sample.rest 'start' asks the start that guidance moves away from; set sample.against = 'start'"
+    if sample.untold and (sample.against != "start" or config.condition.kind == "none"):
+        yield "sample.untold is of a start that could be told something: set sample.against = 'start' and a condition"
+    if sample.untold and sample.rest == "start":
+        yield "sample.rest 'start' asks the start what experts are asked: leave out sample.untold"
     if sample.guidances and (config.condition.kind != "none" or sample.against != "start"):
         yield "sample.guidances are chosen from without a condition: set sample.against = 'start'"
     if sample.model == "few-step" and sample.guidance != 1:

@@ -49,6 +49,9 @@ class SampleConfig(Section):
     against: Literal["nothing", "start"] = "nothing"
     """What guidance moves away from: the same experts told nothing; or the network that they began with
     (autoguidance), which needs no condition, and a [start]."""
+    untold: bool = False
+    """With `against = "start"`: tell the start nothing, so that guidance moves away from what was learnt less
+    of and from what no class or text was said of, both at once."""
     rest: Literal["experts", "start"] = "experts"
     """Who stands for experts that top-K and threshold-P leave out: those that they keep, renormalised; or the
     start, which knows best where nothing can be told yet. Needs `against = "start"`."""

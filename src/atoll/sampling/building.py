@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from atoll.errors import RunError
 from atoll.flow.mixture import given_class
-from atoll.models import checkpoint, costs
+from atoll.models import checkpoint, conditions, costs
+from atoll.models.conditions import Condition
 from atoll.runs import Stage
 from atoll.runs.records import RouterContents
 from atoll.runs.shared import SharedNetworkContents
@@ -39,6 +40,8 @@ class Parts:
     """The network for the low noise of all experts, without which none of them is whole."""
     weak: Stage | None = None
     """What guidance moves away from, if not from the same experts told nothing."""
+    untold: bool = False
+    """Whether that one is told nothing, whatever experts are told."""
     grown: Callable[[nn.Module | None], nn.Module] | None = None
     """Gives the router of a run that parts were added to, from the one that knows its own."""
 
@@ -70,7 +73,7 @@ def build(
     return Ensemble(
         experts=experts,
         shelf=shelf,
-        weak=None if parts.weak is None else _weak(parts.weak, shelf),
+        weak=None if parts.weak is None else _weak(parts.weak, shelf, parts.untold, blueprint.classes),
         priors=priors,
         by_class=None if counts is None else given_class(torch.tensor(counts, device=device), priors),
         shape=tuple(blueprint.shape),
@@ -129,11 +132,25 @@ def mark(stage: Stage) -> str | None:
     return stage.digest if stage.done else None
 
 
-def _weak(stage: Stage, shelf: Shelf) -> nn.Module:
+class Untold(nn.Module):
+    """A network that is told nothing, whatever is said: the weak one of autoguidance and of classifier-free
+    guidance at once."""
+
+    def __init__(self, network: nn.Module, classes: int) -> None:
+        super().__init__()
+        self.network, self.classes = network, classes
+
+    def forward(self, x_t: Tensor, t: Tensor, condition: Condition = None) -> Tensor:
+        answer: Tensor = self.network(x_t, t, conditions.null(condition, self.classes))
+        return answer
+
+
+def _weak(stage: Stage, shelf: Shelf, untold: bool, classes: int) -> nn.Module:
     _require(stage)
     stage.verify(checkpoint.WEIGHTS)
     stage.verify(checkpoint.CONFIG)
-    return shelf.expert(stage)
+    network = shelf.expert(stage)
+    return Untold(network, classes) if untold else network
 
 
 def _require(stage: Stage) -> None:

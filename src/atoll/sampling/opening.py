@@ -89,6 +89,7 @@ def open_run_model(
         grown=partial(grown.router, run) if run.members.present else None,
         shared=_shared(run),
         weak=_weak(run) if config.against == "start" else None,
+        untold=config.untold,
     )
     return Sampler(
         building.build(parts, where, config.resident, arithmetic.choose(config, where), known),

@@ -44,6 +44,7 @@ OF_ENSEMBLES = (
     "sample.guidances",
     "sample.against",
     "sample.rest",
+    "sample.untold",
     "expert.override",
     "expert.steps_of",
 )
@@ -161,7 +162,7 @@ def _without_start(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe without its start, for which a study has a share of its budget, and without guidance by it."""
     tree = {key: section for key, section in recipe.items() if key != "start"}
     if tree.get("sample", {}).get("against") == "start":
-        guided = ("against", "rest", "guidance", "guided")
+        guided = ("against", "untold", "rest", "guidance", "guided")
         tree["sample"] = {key: value for key, value in tree["sample"].items() if key not in guided}
     return tree
 
@@ -265,7 +266,7 @@ def _alone(study: Study, point: Mapping[str, Any], data: Facts, different: Mappi
     tree["partition"] = {"clusters": 1}
     tree.pop("shared", None)
     tree["expert"] = {key: value for key, value in tree.get("expert", {}).items() if key != "override"}
-    alone = {"strategy": "ancestral", "against": "nothing", "rest": "experts", "guidances": ()}
+    alone = {"strategy": "ancestral", "against": "nothing", "untold": False, "rest": "experts", "guidances": ()}
     tree["sample"] = {**tree.get("sample", {}), **alone}
     return _within_budget(study, tree, shared, data, monolith=True)
 
