@@ -29,7 +29,7 @@ from atoll.data.samples import Sample
 from atoll.data.sources import open_source
 from atoll.data.store import Batch
 from atoll.data.values import standardise
-from atoll.evaluate import calibration, ground, held_out, lost, neighbours, occupancy, worth
+from atoll.evaluate import alone, calibration, ground, held_out, lost, neighbours, occupancy, worth
 from atoll.evaluate.intervals import over_repetitions
 from atoll.evaluate.routing import correlation
 from atoll.evaluate.worth import Played
@@ -94,7 +94,7 @@ def _ids(run: Run) -> set[bytes]:
 def drawn(run: Run, sampler: Sampler, num: int, **settings: Any) -> Tensors:
     """As many samples of every expert alone, (experts, num, channels, *grid), as `--by distance` does."""
     each = [
-        lost.drawn(run, sampler, k, num, lost.seed_of(run, k), batch=64, **settings)
+        alone.drawn(run, sampler, k, num, lost.seed_of(run, k), batch=64, **settings).x_0
         for k in range(len(sampler.ensemble.experts))
     ]
     return {"x_0": torch.stack(each).half()}
@@ -214,12 +214,14 @@ def attribution(run: Run, sampler: Sampler, x_0: Tensor, known: int, batch: Batc
         assert made.nll is not None
         return {"nll": made.nll, "weights": made.weights, "t": made.t}
 
-    made, fair = kept(run, f"makers-{known}", traced), calibration.fair(run, sampler.ensemble)
+    made, fair = kept(run, f"makers-{known}", traced), calibration.fair(run, sampler)
     assert fair is not None
     priors = run.partition.contents.priors
     posterior = likelihood.posterior(fair.applied(made["nll"]), priors, fair.temperature)
     plain = likelihood.posterior(made["nll"], priors)
-    closest, real = (_closest(run, rows) for rows in (x_0.float().flatten(0, 1), batch.x_0[:REAL]))
+    closest, most, real, _ = (
+        cluster for rows in (x_0.float().flatten(0, 1), batch.x_0[:REAL]) for cluster in _closest(run, rows)
+    )
     every = torch.arange(experts).repeat_interleave(x_0.shape[1])
     last = made["weights"][made["t"].argmin()]
     return {
@@ -229,16 +231,19 @@ def attribution(run: Run, sampler: Sampler, x_0: Tensor, known: int, batch: Batc
         "maker by likelihood as experts say it": float((plain.argmax(1) == truth).double().mean()),
         "maker by the router near the data": float((last.argmax(1) == truth).double().mean()),
         "nearest sample of the maker's cluster": float((closest == every).double().mean()),
+        "most of the 15 nearest": float((most == every).double().mean()),
         "the same of unseen pictures": float((real == batch.cluster[:REAL]).double().mean()),
         "samples": len(some),
     }
 
 
-def _closest(run: Run, x_0: Tensor) -> Tensor:
-    """The cluster of the nearest training sample of each."""
-    near = neighbours.nearest(run, x_0, 1)
+def _closest(run: Run, x_0: Tensor) -> tuple[Tensor, Tensor]:
+    """The cluster of the nearest training sample of each, and that of most of the nearest 15."""
+    near = neighbours.nearest(run, x_0, neighbours.VOTERS)
     assert near is not None
-    return torch.tensor([min(range(len(row)), key=lambda k: row[k][0].distance) for row in near])
+    first = [min(range(len(row)), key=lambda k: row[k][0].distance) for row in near]
+    votes = torch.tensor([neighbours.shares(row) for row in near])
+    return torch.tensor(first), votes.argmax(1)
 
 
 def attacks(played: Played) -> dict[str, dict[str, float]]:

@@ -70,11 +70,11 @@ SERIES = Facts(shape=(2, 64), rows=500, classes=0, captions=False, kind="series"
         (["sample.guidances=[1.0,2.0]"], Facts(), "set sample.against = 'start'"),
         (["sample.against=start"], Facts(), "sample.against 'start' needs experts that share a start: add"),
         (["sample.rest=start"], Facts(), "set sample.against = 'start'"),
-        (["sample.untold=true"], Facts(), "set sample.against = 'start' and a condition"),
+        (["sample.untold=true"], Facts(), "set against = 'start' and a condition"),
         (
             ["sample.untold=true", "sample.against=start", "start.steps=9"],
             Facts(),
-            "of a start that could be told something",
+            "of a start that could be told more",
         ),
         (
             ["sample.untold=true", "sample.against=start", "sample.rest=start", "condition.kind=class"],

@@ -8,9 +8,8 @@ import torch
 
 from atoll.credit import mixtures
 from atoll.credit.mixtures import Moments
-from atoll.data.text import TextStates
 from atoll.errors import ConfigError
-from atoll.evaluate import calibration, credit, evaluation, lost
+from atoll.evaluate import alone, credit, evaluation, lost
 from atoll.evaluate.distances import Frechet
 from atoll.evaluate.measure import Judge
 from atoll.pages import credit as pages
@@ -36,7 +35,9 @@ def test_it_is_the_arithmetic_on_samples_of_each_part(run):
     assert record == json.loads(json.dumps(record)) and lost.kept(run)["spaces"] == record["spaces"]
     space = Judge(run, run.config.evaluate).spaces[0]
     sampler, to = open_run_model(run), Frechet(space.reference)
-    rows = torch.stack([space.of(lost.drawn(run, sampler, k, 16, lost.seed_of(run, k))) for k in range(3)])
+    rows = torch.stack(
+        [space.of(alone.drawn(run, sampler, k, 16, lost.seed_of(run, k)).x_0) for k in range(3)]
+    )
     priors, told = sampler.ensemble.priors, record["spaces"]["pixels"]
     half = [torch.arange(start, 16, 2) for start in (1, 0)]
 
@@ -61,46 +62,6 @@ def test_another_epoch_draws_other_samples_and_many_features_have_no_intervals_o
     assert all(part["value"]["low"] is None for part in record["spaces"]["pixels"]["parts"])
     assert all(part["lost"]["low"] is not None for part in record["spaces"]["pixels"]["parts"])
     assert lost.seed_of(run, 0) != lost.seed_of(run.changed(["credit.epoch=1"]), 0) != lost.seed_of(run, 1)
-
-
-class Noted:
-    """A sampler that only notes what it is asked for."""
-
-    def __init__(self, kind):
-        self.ensemble = SimpleNamespace(kind=kind)
-        self.asked = {}
-
-    def sample(self, num, **asked):
-        self.asked = asked
-        return torch.zeros(num, 1, 28, 28)
-
-
-def test_a_part_is_asked_for_what_its_own_samples_are(run):
-    sampler = Noted("class")
-    lost.drawn(run, sampler, 1, 5, 7, steps=3)
-    batch, _ = calibration.some_of(run.cluster(1), 5, run.config.seed + 1)
-    assert sampler.asked["label"] == batch.label.clamp(min=0).tolist()
-    assert (sampler.asked["strategy"], sampler.asked["cluster"]) == ("oracle", [1] * 5)
-    assert (sampler.asked["seed"], sampler.asked["steps"]) == (7, 3)
-    plain = Noted("none")
-    lost.drawn(run, plain, 1, 5, 7)
-    assert "label" not in plain.asked and "text" not in plain.asked
-
-
-def test_captions_are_told_as_they_rest_and_come_again_where_there_are_fewer(run, monkeypatch):
-    text = TextStates(torch.arange(6.0).view(2, 1, 3), torch.ones(2, 1).bool(), torch.arange(6.0).view(2, 3))
-    batch = SimpleNamespace(x_0=torch.zeros(2, 1), label=None, text=text)
-    monkeypatch.setattr(calibration, "some_of", lambda *_: (batch, False))
-    sampler = Noted("text")
-    lost.drawn(run, sampler, 0, 3, 0)
-    assert sampler.asked["text"].pooled.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0], [0.0, 1.0, 2.0]]
-
-
-def test_of_a_part_whose_data_are_elsewhere_nothing_is_asked_in_particular(run, monkeypatch):
-    monkeypatch.setattr(calibration, "home_of", lambda *_: None)
-    sampler = Noted("class")
-    lost.drawn(run, sampler, 2, 4, 0)
-    assert "label" not in sampler.asked and sampler.asked["cluster"] == [2] * 4
 
 
 def space_of(reference):

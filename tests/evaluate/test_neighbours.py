@@ -94,3 +94,15 @@ def _only_of(run, features):
         return features(parts, name)
 
     return guarded
+
+
+def test_where_a_sample_lies_is_told_by_the_nearest_of_all_parts():
+    """Fifteen: 2 of part 0, which are nearest, 9 of part 1, and far ones of part 2; of few, all of them."""
+    near = [
+        [neighbours.Neighbour("a", 0.1), neighbours.Neighbour("b", 0.2)],
+        [neighbours.Neighbour("c", 0.3)] * 9,
+        [neighbours.Neighbour("d", 9.0)] * 9,
+    ]
+    assert neighbours.shares(near) == pytest.approx([2 / 15, 9 / 15, 4 / 15])
+    assert neighbours.shares([*near[:2], []]) == pytest.approx([2 / 11, 9 / 11, 0])
+    assert neighbours.shares([[], []]) == [0, 0]

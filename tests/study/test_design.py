@@ -173,7 +173,9 @@ def test_the_rate_of_a_start_falls_only_if_the_study_says_so(study, said, decay)
 
 
 def test_a_study_takes_neither_a_recipes_start_nor_guidance_by_it(study, tiny):
-    guided = tiny.read_text().replace("[sample]", '[sample]\nagainst = "start"\nuntold = true\nguidance = 3.0')
+    guided = tiny.read_text().replace(
+        "[sample]", '[sample]\nagainst = "start"\nuntold = true\nguidance = 3.0'
+    )
     tiny.write_text(guided + "[start]\nsteps = 4\n")
     for cell in cells(study, "axes.seed=[0]"):
         settings = cell.config.sample

@@ -124,11 +124,11 @@ def _drawing(config: RunConfig) -> Iterator[str]:
     if sample.rest == "start" and sample.against != "start":
         yield "sample.rest 'start' asks the start that guidance moves away from; set sample.against = 'start'"
     if sample.untold and (sample.against != "start" or config.condition.kind == "none"):
-        yield "sample.untold is of a start that could be told something: set sample.against = 'start' and a condition"
+        yield "sample.untold is of a start that could be told more: set against = 'start' and a condition"
     if sample.untold and sample.rest == "start":
         yield "sample.rest 'start' asks the start what experts are asked: leave out sample.untold"
-    if sample.guidances and (config.condition.kind != "none" or sample.against != "start"):
-        yield "sample.guidances are chosen from without a condition: set sample.against = 'start'"
+    if sample.guidances and config.condition.kind == "none" and sample.against != "start":
+        yield "sample.guidances without a condition are away from a start: set sample.against = 'start'"
     if sample.model == "few-step" and sample.guidance != 1:
         yield "a few-step student cannot be guided afterwards: set student.guidance, not sample.guidance"
 

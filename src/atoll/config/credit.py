@@ -35,10 +35,10 @@ class CreditConfig(Section):
     """What an epoch pays in all, where a key is given to sign the payments with."""
     levels: int = Field(32, ge=2)
     """Noise levels at which a finished sample is looked at, to tell how likely it is under each expert."""
-    calibration: int = Field(0, ge=0)
-    """Samples of each part's own cluster, held out if there are any, by which likelihoods are made fair: an
-    expert that is worse at everything would be named as the maker of nothing. 0: as experts say them, unless
-    they were made fair before. Off by default: fitted to real samples, it can misname drawn ones."""
+    calibration: int = Field(4, ge=0)
+    """Samples that each part draws, by which likelihoods are made fair: an expert that is worse at everything
+    would be named as the maker of nothing. Once, and kept. 0: as experts say them, unless they were made fair
+    before."""
     drawn: int = Field(64, ge=16)
     """Samples that every part draws alone for `--by distance`, as [sample] says."""
     nearest: int = Field(3, ge=0)

@@ -1,67 +1,75 @@
-"""Likelihoods made fair: what each expert is worse by at everything, fitted to known samples and kept."""
+"""Likelihoods made fair: what each expert is worse by at everything, fitted to what each draws."""
 
-import contextlib
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from atoll.credit import likelihood
 from atoll.credit.likelihood import Calibration
-from atoll.data import holdout
-from atoll.data.store import Batch, Reader
-from atoll.evaluate import evaluation, held_out
-from atoll.evaluate.routing import told as condition_of
-from atoll.runs import CREDIT, Run, Stage, made_in, read_stamped, stamped, write_json
+from atoll.evaluate import alone, evaluation, held_out
+from atoll.flow import draws
+from atoll.runs import CREDIT, Run, read_stamped, stamped, write_json
 from atoll.sampling import makers
-from atoll.sampling.ensemble import Ensemble
+from atoll.sampling.sampler import Sampler
 
 FILE = "calibration.json"
 """Beside the values of a run; another is made where networks or noise levels differ."""
 KINDS = ("untold", "told")
 """Whether experts are told the class or caption of a sample: they err otherwise then."""
-
-
-class Known(NamedTuple):
-    """Samples of one part's own cluster, and whether nobody trained on them."""
-
-    number: int
-    batch: Batch
-    unseen: bool
+STEPS, SOLVER = 12, "dpm++"
+"""How samples are drawn for it, with the guidance that the run has."""
 
 
 def fair(
     run: Run,
-    ensemble: Ensemble,
+    sampler: Sampler,
     conditional: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Calibration | None:
-    """What was fitted of these networks, or is now; None where no samples are at hand, or none are wanted."""
-    earlier = kept(run, conditional, run.config.credit.calibration)
-    if earlier is not None or not run.config.credit.calibration:
+    """What was fitted of these networks, or is now; None where no samples are wanted, or one part is alone.
+
+    Every part that is there draws some samples, whose maker is known then, and is asked about them as all
+    others are. No data are needed; fitted to real samples, whose likelihoods err by more than those of drawn
+    ones, it misnamed drawn ones (docs/results.md).
+    """
+    most = run.config.credit.calibration
+    earlier = kept(run, conditional, most)
+    there = [k for k in range(len(sampler.ensemble.experts)) if k not in sampler.ensemble.absent]
+    if earlier is not None or not most or len(there) < 2:
         return earlier
-    known = samples(run, ensemble)
-    if len(known) < 2:
-        return None
-    config, answers = run.config.credit, list[Tensor]()
-    for done, one in enumerate(known):
-        made = makers.makers(
-            ensemble,
-            one.batch.x_0,
-            levels=config.levels,
-            batch=config.batch,
-            seed=held_out.seed_of(run),
-            condition=condition_of(ensemble, one.batch) if conditional else None,
-        )
-        assert made.nll is not None
-        answers.append(made.nll)
+    answers = list[Tensor]()
+    for number in there:
+        answers.append(_answers(run, sampler, number, most, conditional))
         if progress is not None:
-            progress(done + 1, len(known))
-    maker = torch.tensor([one.number for one in known for _ in range(len(one.batch.x_0))])
-    fit = likelihood.calibrated(torch.cat(answers), maker)
-    _keep(run, conditional, fit, known)
+            progress(len(answers), len(there))
+    fit = likelihood.calibrated(torch.cat(answers), torch.tensor(there).repeat_interleave(most))
+    _keep(run, conditional, fit, most * len(there))
     return fit
+
+
+def _answers(run: Run, sampler: Sampler, number: int, num: int, conditional: bool) -> Tensor:
+    """How likely samples of one part are under each."""
+    config, seed = run.config.credit, held_out.seed_of(run)
+    known = alone.drawn(run, sampler, number, num, seed_of(run, number), solver=SOLVER, steps=STEPS)
+    made = makers.makers(
+        sampler.ensemble,
+        known.x_0,
+        levels=config.levels,
+        batch=config.batch,
+        seed=seed,
+        condition=known.condition if conditional else None,
+    )
+    assert made.nll is not None
+    return made.nll
+
+
+def seed_of(run: Run, number: int) -> int:
+    """The seed of what a part draws for this: a function of the run's seed and of the part."""
+    return int(
+        torch.randint(2**31, (1,), generator=draws.generator(run.config.seed, f"credit/known/{number}"))
+    )
 
 
 def kept(run: Run, conditional: bool = False, most: int = 0) -> Calibration | None:
@@ -78,37 +86,6 @@ def kept(run: Run, conditional: bool = False, most: int = 0) -> Calibration | No
     return Calibration(torch.tensor(entry["offsets"], dtype=torch.float64), float(entry["temperature"]))
 
 
-def samples(run: Run, ensemble: Ensemble) -> list[Known]:
-    """As many samples of each part that is there as are wanted: held-out ones, else some of training.
-
-    None of a part whose data are elsewhere.
-    """
-    most, known = run.config.credit.calibration, list[Known]()
-    for number in range(len(ensemble.experts)):
-        stage = None if number in ensemble.absent else home_of(run, number)
-        if stage is not None and stage.here:
-            known.append(Known(number, *some_of(stage, most, run.config.seed + 1)))
-    return known
-
-
-def home_of(run: Run, number: int) -> Stage | None:
-    """The folder of a part's own samples, if anybody here knows it."""
-    if number < run.config.partition.clusters:
-        return run.cluster(number)
-    private = made_in(run, number)
-    return None if private is None else private.cluster(0)
-
-
-def some_of(stage: Stage, most: int, seed: int) -> tuple[Batch, bool]:
-    """Some samples of a cluster: what is held out of it, else of training; and whether nobody saw them."""
-    unseen = holdout.read([stage], most)
-    if unseen is not None:
-        return unseen, True
-    rows = min(most, Reader([stage], 1, seed).rows)
-    with contextlib.closing(Reader([stage], rows, seed).batches()) as batches:
-        return next(batches), False
-
-
 def _key(run: Run) -> dict[str, Any]:
     """Of what it holds."""
     config = run.config.credit
@@ -119,17 +96,16 @@ def _key(run: Run) -> dict[str, Any]:
     }
 
 
-def _keep(run: Run, conditional: bool, fit: Calibration, known: Sequence[Known]) -> None:
+def _keep(run: Run, conditional: bool, fit: Calibration, known: int) -> None:
     path, key = (run.path / CREDIT).with_name(FILE), _key(run)
     earlier = read_stamped(path) if path.is_file() else {}
-    same = all(earlier.get(name) == value for name, value in key.items())
     key["samples"] = run.config.credit.calibration
+    same = all(earlier.get(name) == value for name, value in key.items())
     entries = {kind: earlier[kind] for kind in KINDS if same and kind in earlier}
     entries[KINDS[conditional]] = {
         "offsets": fit.offsets.tolist(),
         "temperature": fit.temperature,
-        "known": sum(len(one.batch.x_0) for one in known),
-        "unseen": all(one.unseen for one in known),
+        "drawn": known,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, stamped({**key, **entries}))

@@ -29,6 +29,7 @@ from atoll.sampling import makers, provenance, writer
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.makers import Velocity
 from atoll.sampling.opening import open_run_model
+from atoll.sampling.sampler import Sampler
 
 Report = Callable[[str, int, int], None]
 """Takes what is counted, how many are done, and of how many."""
@@ -108,8 +109,12 @@ def _counted(progress: Report | None) -> Callable[[int, int], None] | None:
     return None if progress is None else partial(progress, "noisy samples")
 
 
+def _opened(run: Run) -> Sampler:
+    return open_run_model(run, precision=EXACT, model="ensemble", experts=None)
+
+
 def _ensemble(run: Run) -> Ensemble:
-    return open_run_model(run, precision=EXACT, model="ensemble", experts=None).ensemble
+    return _opened(run).ensemble
 
 
 def _base(run: Run) -> Velocity | None:
@@ -166,26 +171,29 @@ def trace(
 
     With `labels` experts are told the class of each.
     """
-    config, ensemble = run.config.credit, _ensemble(run)
+    config, sampler = run.config.credit, _opened(run)
     known = None if progress is None else partial(progress, "parts whose likelihoods are made fair")
     made = makers.makers(
-        ensemble,
+        sampler.ensemble,
         x_0,
         levels=config.levels,
         batch=config.batch,
         seed=held_out.seed_of(run),
         condition=torch.tensor(labels) if labels else None,
         base=_base(run),
-        calibration=calibration.fair(run, ensemble, bool(labels), known),
+        calibration=calibration.fair(run, sampler, bool(labels), known),
         progress=None if progress is None else partial(progress, "noise levels"),
     )
-    near = neighbours.nearest(run, x_0, config.nearest)
+    near = neighbours.nearest(run, x_0, max(config.nearest, neighbours.VOTERS) if config.nearest else 0)
     names = [values.part_name(run, k) for k in range(made.posterior.shape[1])]
     return [
         {
             "parts": names,
             **made.facts(row),
-            "nearest": None if near is None else [[one.facts() for one in part] for part in near[row]],
+            "nearest": None
+            if near is None
+            else [[one.facts() for one in part[: config.nearest]] for part in near[row]],
+            "near": None if near is None else neighbours.shares(near[row]),
         }
         for row in range(len(x_0))
     ]
@@ -225,7 +233,7 @@ def trace_file(run: Run, path: Path, progress: Report | None = None) -> dict[str
 def table(traced: dict[str, Any]) -> str:
     """A traced sample for a person."""
     width = max(12, *(2 + len(name) for name in traced["parts"]))
-    titles = ("part", "likelihood", "bits worse", "routed", "royalty")
+    titles = ("part", "likelihood", "bits worse", "routed", "near", "royalty")
     lines = [values.line(titles, width) + "  nearest training sample"]
     for k, probability in enumerate(traced["posterior"]):
         routed = sum(at[k] for at in traced["weights"]) / len(traced["weights"])
@@ -235,6 +243,7 @@ def table(traced: dict[str, Any]) -> str:
             f"{100 * probability:.1f} %",
             "gone" if bits is None else f"{bits:.4f}",
             f"{100 * routed:.1f} %",
+            f"{100 * traced['near'][k]:.0f} %" if traced["near"] else "–",
             f"{100 * traced['royalties'][k]:.1f} %" if traced["royalties"] else "–",
         )
         near = traced["nearest"][k] if traced["nearest"] else []

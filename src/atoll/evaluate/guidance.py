@@ -5,14 +5,16 @@ too far on another (docs/results.md). The loss on held-out samples does not tell
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from atoll import devices
 from atoll.config import GUIDANCE_NUM, GUIDANCE_STEPS
-from atoll.data.store import Reader
+from atoll.data.store import Batch, Reader
 from atoll.evaluate.distances import Frechet
+from atoll.models.conditions import TextCondition
 from atoll.runs import Run, Stage, inputs
 from atoll.runs.chosen import GuidanceContents
 from atoll.sampling.opening import open_run_model
@@ -31,7 +33,8 @@ def choose(run: Run) -> Stage[GuidanceContents]:
     if not stage.begin(made_from):
         return stage
     sampler = open_run_model(run, str(devices.best()), guidances=())
-    distance = distance_to(_real(run))
+    real = _real(run)
+    distance = distance_to(real.x_0)
 
     def tried(guidance: float) -> float:
         drawn = sampler.sample(
@@ -41,6 +44,7 @@ def choose(run: Run) -> Stage[GuidanceContents]:
             solver="dpm++",
             steps=GUIDANCE_STEPS,
             seed=run.config.seed,
+            **_asked(real, sampler.ensemble.kind),
         )
         return distance(drawn.cpu())
 
@@ -68,6 +72,16 @@ def distance_to(real: Tensor) -> Callable[[Tensor], float]:
     return lambda x_0: to((x_0.flatten(1) - mean) @ components)
 
 
-def _real(run: Run) -> Tensor:
+def _real(run: Run) -> Batch:
     clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
-    return Reader(clusters, 1, run.config.seed).first(REAL).x_0
+    return Reader(clusters, 1, run.config.seed).first(REAL)
+
+
+def _asked(real: Batch, kind: str) -> dict[str, Any]:
+    """What real samples are, from all over the data: whoever draws is told as much."""
+    some = torch.arange(GUIDANCE_NUM) * len(real.x_0) // GUIDANCE_NUM
+    if kind == "class" and real.label is not None:
+        return {"label": real.label[some].clamp(min=0).tolist()}
+    if kind == "text" and real.text is not None:
+        return {"text": TextCondition(real.text.tokens, real.text.mask, real.text.pooled)[some]}
+    return {}

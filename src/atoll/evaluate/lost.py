@@ -9,16 +9,13 @@ from torch import Tensor
 from atoll.credit import mixtures
 from atoll.credit.estimate import Estimate, jackknife
 from atoll.credit.mixtures import Moments
-from atoll.data.text import TextStates
-from atoll.evaluate import calibration, evaluation, held_out, values
+from atoll.evaluate import alone, evaluation, held_out, values
 from atoll.evaluate.distances import Frechet
 from atoll.evaluate.features import Space
 from atoll.evaluate.measure import Judge
 from atoll.flow import draws, solver
-from atoll.models.conditions import TextCondition
 from atoll.runs import CREDIT, Run, read_stamped, stamped, write_json
 from atoll.sampling.opening import open_run_model
-from atoll.sampling.sampler import Sampler
 
 FILE = "distance.json"
 """Beside the values of a run."""
@@ -42,7 +39,7 @@ def measure(run: Run, progress: Callable[[int, int], None] | None = None) -> dic
     there = [number for number in range(len(ensemble.experts)) if number not in ensemble.absent]
     rows: dict[str, list[Tensor]] = {space.name: [] for space in spaces}
     for done, number in enumerate(there):
-        x_0 = drawn(run, sampler, number, num, seed_of(run, number))
+        x_0 = alone.drawn(run, sampler, number, num, seed_of(run, number)).x_0
         for space in spaces:
             rows[space.name].append(space.of(x_0))
         if progress is not None:
@@ -79,24 +76,6 @@ def seed_of(run: Run, number: int) -> int:
     """The seed of a part's draws: a function of the committed seed, the epoch and the part."""
     source = draws.generator(held_out.seed_of(run), f"credit/drawn/{number}", run.config.credit.epoch)
     return int(torch.randint(2**31, (1,), generator=source))
-
-
-def drawn(run: Run, sampler: Sampler, number: int, num: int, seed: int, **settings: Any) -> Tensor:
-    """Samples of one part from noise to data, asked for what its own training samples are."""
-    asked: dict[str, Any] = {"strategy": "oracle", "cluster": [number] * num, "seed": seed, **settings}
-    home = calibration.home_of(run, number)
-    if sampler.ensemble.kind != "none" and home is not None and home.here:
-        batch, _ = calibration.some_of(home, num, run.config.seed + 1)
-        turn = torch.arange(num) % len(batch.x_0)
-        if sampler.ensemble.kind == "class" and batch.label is not None:
-            asked["label"] = batch.label[turn].clamp(min=0).tolist()
-        elif batch.text is not None:
-            asked["text"] = _taken(batch.text, turn)
-    return sampler.sample(num, **asked).cpu()
-
-
-def _taken(text: TextStates, rows: Tensor) -> TextCondition:
-    return TextCondition(text.tokens, text.mask, text.pooled)[rows]
 
 
 def told(run: Run, space: Space, rows: Tensor, priors: Tensor, numbers: list[int]) -> dict[str, Any]:

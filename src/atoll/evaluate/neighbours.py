@@ -16,6 +16,9 @@ from atoll.data.values import standardise
 from atoll.evaluate.grouped import features_of, rule_of
 from atoll.runs import Run, made_in
 
+VOTERS = 15
+"""Nearest samples of all parts by which it is told where a sample lies: one alone may lie over a border."""
+
 
 @dataclass(frozen=True)
 class Neighbour:
@@ -54,6 +57,15 @@ def nearest(run: Run, x_0: Tensor, count: int) -> list[list[list[Neighbour]]] | 
             features = torch.from_numpy(rule.points(_features(run, others, name)[kept]))
             _nearer(best, number, rows, features, others.ids(name)[kept], count)
     return best
+
+
+def shares(near: Sequence[Sequence[Neighbour]], most: int = VOTERS) -> list[float]:
+    """Of one sample: how many of its nearest training samples are of each part, from the nearest of each."""
+    everybody = sorted((one.distance, number) for number, part in enumerate(near) for one in part)[:most]
+    counts = [0] * len(near)
+    for _, number in everybody:
+        counts[number] += 1
+    return [count / max(1, len(everybody)) for count in counts]
 
 
 def _nearer(

@@ -132,7 +132,7 @@ def guidance_from(run: Run, index: int = 0) -> dict[str, Any]:
     experts, begins = range(run.config.partition.clusters), beginning(run, 0)
     return {
         "seed": run.config.seed,
-        "sample": settings_digest(run.config.sample, ("guidances", "guided", "against")),
+        "sample": settings_digest(run.config.sample, ("guidances", "guided", "against", "untold")),
         "experts": digest([run.expert(k).digest for k in experts]),
         "start": None if begins is None else begins.digest,
         "data": digest([run.cluster(k).digest for k in experts]),

@@ -133,14 +133,14 @@ def mark(stage: Stage) -> str | None:
 
 
 class Untold(nn.Module):
-    """A network that is told nothing, whatever is said: the weak one of autoguidance and of classifier-free
-    guidance at once."""
+    """A network that is told nothing, whatever is said: weaker, and without a condition."""
 
     def __init__(self, network: nn.Module, classes: int) -> None:
         super().__init__()
         self.network, self.classes = network, classes
 
     def forward(self, x_t: Tensor, t: Tensor, condition: Condition = None) -> Tensor:
+        """The velocity where nothing is known of the sample."""
         answer: Tensor = self.network(x_t, t, conditions.null(condition, self.classes))
         return answer
 

@@ -20,8 +20,8 @@ SENTENCE = (
     "resemblance, and the nearest training samples are the nearest, not the ones it was made from."
 )
 UNFAIR = (
-    " Likelihoods are as experts say them and were not calibrated by samples of known clusters "
-    "(`atoll credit RUN --set credit.calibration=8` does, where the data are). A part that is worse at "
+    " Likelihoods are as experts say them and were not calibrated by samples of known makers "
+    "(`atoll credit RUN` does, unless credit.calibration is 0). A part that is worse at "
     "everything is named too rarely."
 )
 

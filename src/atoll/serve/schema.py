@@ -244,6 +244,8 @@ class MakersAnswer(BaseModel):
     """(time, expert): whom the router would ask about the sample at this much noise."""
     nearest: list[list[Nearest]] | None
     """Of each part its nearest training samples; null where the data are not at hand."""
+    near: list[float] | None = None
+    """How many of the nearest fifteen training samples of all are of each part, as shares."""
     display: list[float] | None = None
     """What each part says beyond a base along what all say; null where no base is known."""
     sentence: str

@@ -39,7 +39,7 @@ async def traced(asked: schema.MakersRequest, http: HttpRequest, service: Here) 
     async with service.tracing:
         made = await _looked(model, model.run, x_0, condition, http, service)
         near = await asyncio.to_thread(_nearest, model.run, x_0, service.show_data)
-    return schema.MakersAnswer(model=model.name, nearest=near, **made.facts(0))
+    return schema.MakersAnswer(model=model.name, **near, **made.facts(0))
 
 
 async def _sample(asked: schema.MakersRequest, model: Model, run: Run, service: Service) -> torch.Tensor:
@@ -88,13 +88,16 @@ async def _looked(
     return made
 
 
-def _nearest(run: Run, x_0: torch.Tensor, show: bool) -> list[list[schema.Nearest]] | None:
+def _nearest(run: Run, x_0: torch.Tensor, show: bool) -> dict[str, Any]:
     """The nearest of each part: ids, and pictures of them where whoever asks may see the data."""
-    near = neighbours.nearest(run, x_0, run.config.credit.nearest)
+    most = run.config.credit.nearest
+    near = neighbours.nearest(run, x_0, max(most, neighbours.VOTERS) if most else 0)
     if near is None:
-        return None
-    shown = neighbours.by_id(run, [one.id for part in near[0] for one in part]) if show else {}
-    return [[_one(run, one, shown.get(one.id)) for one in part] for part in near[0]]
+        return {"nearest": None}
+    named = [part[:most] for part in near[0]]
+    shown = neighbours.by_id(run, [one.id for part in named for one in part]) if show else {}
+    pictures = [[_one(run, one, shown.get(one.id)) for one in part] for part in named]
+    return {"nearest": pictures, "near": neighbours.shares(near[0])}
 
 
 def _one(run: Run, one: neighbours.Neighbour, x_0: torch.Tensor | None) -> schema.Nearest:

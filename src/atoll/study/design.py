@@ -266,7 +266,13 @@ def _alone(study: Study, point: Mapping[str, Any], data: Facts, different: Mappi
     tree["partition"] = {"clusters": 1}
     tree.pop("shared", None)
     tree["expert"] = {key: value for key, value in tree.get("expert", {}).items() if key != "override"}
-    alone = {"strategy": "ancestral", "against": "nothing", "untold": False, "rest": "experts", "guidances": ()}
+    alone = {
+        "strategy": "ancestral",
+        "against": "nothing",
+        "untold": False,
+        "rest": "experts",
+        "guidances": (),
+    }
     tree["sample"] = {**tree.get("sample", {}), **alone}
     return _within_budget(study, tree, shared, data, monolith=True)
 

@@ -27,7 +27,8 @@ const Trace = (() => {
     made.className = `e${index % 8}`;
     if (answer.nearest) near.append(...answer.nearest[index].flatMap((one) => [nearest(one), " "]));
     near.className = "near";
-    made.append(name, cell("td", Who.percent(answer.posterior[index])), cell("td", answer.bits_per_value_worse[index].toFixed(3)), near);
+    made.append(name, cell("td", Who.percent(answer.posterior[index])), cell("td", answer.bits_per_value_worse[index].toFixed(3)),
+      cell("td", answer.near ? Who.percent(answer.near[index]) : "–"), near);
     return made;
   }
 
@@ -37,7 +38,7 @@ const Trace = (() => {
 
   function show(answer) {
     const head = document.createElement("tr"), table = document.createElement("table");
-    const titles = ["expert", "likelihood", "bits worse", answer.nearest ? "nearest training samples" : "nearest: the data are not here"];
+    const titles = ["expert", "likelihood", "bits worse", "of 15 nearest", answer.nearest ? "nearest training samples" : "nearest: the data are not here"];
     for (const title of titles) { const made = cell("th", title); made.scope = "col"; head.append(made); }
     table.append(cell("thead", head), cell("tbody", ...there(answer).map((index) => row(answer, index))));
     place().replaceChildren(table, cell("p", cell("small", answer.sentence)));
