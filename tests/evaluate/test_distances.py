@@ -54,13 +54,17 @@ def test_frechet_agrees_with_torchmetrics_and_scipy(dims):
     assert ours == pytest.approx(away + np.trace(a + b - 2 * root), rel=1e-4)
 
 
-def test_frechet_with_fewer_samples_than_features():
+@pytest.mark.parametrize(("one", "other"), [(20, 30), (20, 200), (200, 30)])
+def test_frechet_with_fewer_samples_than_features(one, other):
     """Covariances without full rank, where a plain matrix square root fails."""
-    x, y = gaussian(20, 64, 0), gaussian(30, 64, 1)
+    x, y = gaussian(one, 64, 0), gaussian(other, 64, 1)
     a, b = np.cov(x.numpy().T), np.cov(y.numpy().T)
     away = ((x.mean(0) - y.mean(0)) ** 2).sum().item()
     roots = np.sqrt(np.clip(np.linalg.eigvals(a @ b).real, 0, None)).sum()
-    assert distances.frechet(x, y) == pytest.approx(away + np.trace(a) + np.trace(b) - 2 * roots, rel=1e-4)
+    expected = away + np.trace(a) + np.trace(b) - 2 * roots
+    assert distances.frechet(x, y) == pytest.approx(expected, rel=1e-4)
+    by_moments = distances.Frechet(y).of_moments(*distances.moments(x))
+    assert by_moments == pytest.approx(expected, rel=1e-4)
 
 
 def test_kernel_agrees_with_torchmetrics():

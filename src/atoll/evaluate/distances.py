@@ -1,5 +1,6 @@
 """How far a set of samples is from the data, in the space of some features: rows in, a number out."""
 
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -34,24 +35,47 @@ def moments(features: Tensor) -> Moments:
 class Frechet:
     """The Fréchet distance to one reference, whose square root is computed once.
 
-    |μ₁ - μ₂|² + tr(Σ₁ + Σ₂ - 2 (Σ₁ Σ₂)^½) (Heusel et al. 2017, eq. 6). The trace of the root is the sum of
-    the roots of the eigenvalues of Σ₂^½ Σ₁ Σ₂^½, which is symmetric.
+    |μ₁ - μ₂|² + tr(Σ₁ + Σ₂ - 2 (Σ₁ Σ₂)^½) (Heusel et al. 2017, eq. 6). With Σ₂ = RᵀR the trace of the root is
+    the sum of the roots of the eigenvalues of R Σ₁ Rᵀ, which is symmetric. Of fewer rows than features R is
+    the rows themselves, and what has to be decomposed is as large as they are many.
     """
 
     def __init__(self, reference: Tensor) -> None:
+        self._reference = reference
         self.mean, self.covariance = moments(reference)
+
+    @functools.cached_property
+    def _root(self) -> Tensor:
+        if _few(self._reference):
+            return _centred(self._reference)
         values, vectors = torch.linalg.eigh(self.covariance)
-        self._root = vectors * values.clamp(min=0).sqrt() @ vectors.T
+        return vectors * values.clamp(min=0).sqrt() @ vectors.T
 
     def __call__(self, features: Tensor) -> float:
         """The distance of rows of features."""
-        return self.of_moments(*moments(features))
+        if not _few(features):
+            return self.of_moments(*moments(features))
+        rows = _centred(features)
+        return self._of(features.double().mean(0), rows.square().sum(), rows @ self.covariance @ rows.T)
 
     def of_moments(self, mean: Tensor, covariance: Tensor) -> float:
         """The distance of features with this mean and covariance."""
-        cross = torch.linalg.eigvalsh(self._root @ covariance @ self._root).clamp(min=0).sqrt().sum()
+        return self._of(mean, covariance.trace(), self._root @ covariance @ self._root.T)
+
+    def _of(self, mean: Tensor, trace: Tensor, product: Tensor) -> float:
+        cross = torch.linalg.eigvalsh(product).clamp(min=0).sqrt().sum()
         away = (mean - self.mean).square().sum()
-        return float(away + covariance.trace() + self.covariance.trace() - 2 * cross)
+        return float(away + trace + self.covariance.trace() - 2 * cross)
+
+
+def _few(features: Tensor) -> bool:
+    return len(features) < features.shape[1]
+
+
+def _centred(features: Tensor) -> Tensor:
+    """Rows C with CᵀC their unbiased covariance."""
+    exact = features.double()
+    return (exact - exact.mean(0)) / (len(exact) - 1) ** 0.5
 
 
 def frechet(left: Tensor, right: Tensor) -> float:
