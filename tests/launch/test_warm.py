@@ -15,7 +15,7 @@ from atoll.launch import warm
 pytestmark = pytest.mark.skipif(not warm.FORKS, reason="forks are not sound here")
 
 PROGRAM = """
-import json, os, signal, sys, time
+import atexit, json, os, signal, sys, threading, time
 from pathlib import Path
 
 def kept(*_):
@@ -37,6 +37,14 @@ if sys.argv[1] == "die":
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[1] == "break":
     raise RuntimeError("broken")
+if sys.argv[1] == "words":
+    sys.exit("in words")
+if sys.argv[1] == "late":
+    threading.Thread(target=lambda: (threading.main_thread().join(), print("a thread"))).start()
+if sys.argv[1] in ("last", "late"):
+    atexit.register(print, "at last")
+    print("not flushed")
+    sys.exit()
 print("out", flush=True)
 print("err", file=sys.stderr)
 sys.exit(int(sys.argv[1]))
@@ -113,6 +121,16 @@ def test_how_it_ends_is_told_for_each(start, tmp_path):
     assert {word: job.wait() for word, job in jobs.items()} == {"die": -9, "3": 3, "break": 1, "0": 0}
     assert "RuntimeError: broken" in (tmp_path / "break.out").read_text()
     assert len({facts(tmp_path / word)["pid"] for word in jobs}) == 4
+
+
+def test_it_loses_nothing_at_its_end(start, tmp_path):
+    """Neither what was said and not written yet, what is due at the exit, nor threads to be waited for."""
+    jobs = {word: start(word) for word in ("last", "late", "words")}
+    assert {word: job.wait() for word, job in jobs.items()} == {"last": 0, "late": 0, "words": 1}
+    said = {word: (tmp_path / f"{word}.out").read_text() for word in jobs}
+    assert said["last"] == "not flushed\nat last\n"
+    assert sorted(said["late"].splitlines()) == ["a thread", "at last", "not flushed"]
+    assert said["words"] == "in words\n"
 
 
 def test_a_request_to_stop_reaches_one_alone(start, tmp_path):
