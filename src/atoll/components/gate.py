@@ -27,7 +27,7 @@ from atoll.sampling.opening import open_run_model
 from atoll.train import prototypes
 from atoll.train.prototypes import Labelled
 
-ROWS, TOTAL, LEAST = 64, 512, 8
+ROWS, TOTAL, LEAST = 64, 256, 8
 """Samples of one part, of all of them if there are many parts, and the least of each."""
 EVERY = 4
 """Of how many samples one is asked about even if nothing changes for it: for the loss before."""
