@@ -1,6 +1,6 @@
 """The picture of docs/credit.md, drawn from what `benchmarks.studies.credit` printed.
 
-python -m benchmarks.studies.credit_picture docs/credit.json docs/pictures/credit.png
+python -m benchmarks.studies.credit_picture docs/credit-now.json docs/pictures/credit.png
 """
 
 import json
@@ -13,10 +13,11 @@ INKS = ("#4477aa", "#ee6677", "#228833")
 WIDEST = 160
 """Per cent that are drawn; what is more is written."""
 SHAPLEY, SPACE = "Shapley, base: two moments", "classifier"
+FORETOLD = "lost, from each part's own samples, classifier"
 
 
 def draw(study: Mapping[str, Any], path: Path) -> None:
-    """Left, values against what is really lost; right, what attacks pay with the defence and without."""
+    """Left, what is foretold against what is lost; right, what attacks pay with the defence and without."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -30,10 +31,11 @@ def draw(study: Mapping[str, Any], path: Path) -> None:
 
 def _values(axes: Any, seeds: Sequence[Mapping[str, Any]]) -> None:
     for ink, seed in zip(INKS, seeds, strict=False):
-        worth, lost = seed["worth"][SHAPLEY], seed["lost"][SPACE]
-        rank = seed["rank correlation"][SPACE][SHAPLEY]
-        axes.scatter(worth, lost, color=ink, s=26, label=f"{seed['run']}: rank correlation {rank:.2f}")
-    axes.set(xlabel="value (units of the loss)", ylabel="Fréchet distance lost without the expert")
+        foretold, lost = seed["worth"][FORETOLD], seed["lost"][SPACE]
+        rank, loss = (seed["rank correlation"][SPACE][name] for name in (FORETOLD, SHAPLEY))
+        label = f"{seed['run']}: rank correlation {rank:.2f}, of values of the loss {loss:.2f}"
+        axes.scatter(foretold, lost, color=ink, s=26, label=label)
+    axes.set(xlabel="foretold by --by distance", ylabel="Fréchet distance lost without the expert")
     axes.set_title("each dot an expert that was really left out")
     axes.legend(frameon=False, fontsize=8)
 
