@@ -1,6 +1,7 @@
 """README and docs say what is true."""
 
 import ast
+import functools
 import json
 import re
 from pathlib import Path
@@ -33,9 +34,9 @@ def test_the_tree_is_that_of_the_rooms():
     assert generate.readme() == README, "run `make docs`"
 
 
-@pytest.mark.parametrize(("name", "text"), generate.pages().items(), ids=lambda one: one[:12])
-def test_generated_pages_are_those_of_the_source(name, text):
-    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, "run `make docs`"
+def test_generated_pages_are_those_of_the_source():
+    for name, text in generate.pages().items():
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, "run `make docs`"
 
 
 def test_every_module_is_on_the_page_of_modules():
@@ -54,11 +55,9 @@ def test_a_reader_sees_first_what_it_is_what_it_makes_and_how_to_run_it():
     assert len(README) < 16_000, "details belong to docs/"
 
 
-@pytest.mark.parametrize(
-    ("path", "text"), generate.schemas().items(), ids=lambda one: getattr(one, "name", "")
-)
-def test_schemas_are_those_of_the_config(path, text):
-    assert path.read_text(encoding="utf-8") == text, "run `make docs`"
+def test_schemas_are_those_of_the_config():
+    for path, text in generate.schemas().items():
+        assert path.read_text(encoding="utf-8") == text, "run `make docs`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -77,16 +76,20 @@ def named_tests(line: str) -> list[tuple[str, str]]:
     return named
 
 
+@functools.cache
+def files_of_tests() -> dict[Path, str]:
+    return {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_test_that_a_page_names_is_there(page):
-    texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
     missing = [
         (file, function)
         for line in page.read_text(encoding="utf-8").splitlines()
         for file, function in named_tests(line)
         if not any(
             str(path).endswith(f"/{file}") and (not function or f"def {function}(" in text)
-            for path, text in texts.items()
+            for path, text in files_of_tests().items()
         )
     ]
     assert missing == []
@@ -124,6 +127,7 @@ def test_everything_that_the_architecture_names_is_there():
     assert [name for name in files if not any((root / name).exists() for root in roots)] == []
 
 
+@functools.cache
 def options() -> dict[str, set[str]]:
     """The options of every command."""
     commands = typer.main.get_command(cli.options.app).commands  # type: ignore[attr-defined]

@@ -6,10 +6,10 @@ import torch
 from atoll.errors import DataError
 from atoll.evaluate.agreement import ClipScore
 
-transformers = pytest.importorskip("transformers")
-
 
 def test_the_score_is_the_cosine_that_clip_itself_finds(clip):
+    import transformers
+
     source = torch.Generator().manual_seed(1)
     pictures = torch.randint(0, 256, (60, 3, 32, 32), generator=source, dtype=torch.uint8)
     prompts = ["a red shoe", "blue", "a shoe"] * 20
@@ -26,5 +26,6 @@ def test_the_score_is_the_cosine_that_clip_itself_finds(clip):
 
 
 def test_a_missing_clip_is_told(tmp_path):
+    pytest.importorskip("transformers")
     with pytest.raises(DataError, match=r"evaluate\.clip"):
         ClipScore(str(tmp_path / "gone"), "cpu")
