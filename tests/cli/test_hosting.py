@@ -1,10 +1,7 @@
 """`atoll host`, as a process: it says where it is, stops when asked, and goes on when started again."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 
 import httpx
 
@@ -13,14 +10,8 @@ from tests import commands
 
 def started(tiny, tmp_path, *more):
     arguments = ["host", str(tiny), "--port", "0", "--json", "--quorum", "1", *more]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "atoll", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "ATOLL_RUNS": str(tmp_path / "runs")},
-    )
-    return process, json.loads(process.stdout.readline())
+    process = commands.Command(arguments, {"ATOLL_RUNS": str(tmp_path / "runs")})
+    return process, json.loads(process.line())
 
 
 def test_it_serves_a_manifest_and_goes_on_after_a_stop(tiny, tmp_path):
@@ -34,7 +25,7 @@ def test_it_serves_a_manifest_and_goes_on_after_a_stop(tiny, tmp_path):
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=600)
         assert process.returncode == 0, err
-        assert json.loads(out)["finished"] is False
+        assert json.loads(out.splitlines()[-1])["finished"] is False
     assert manifests[0] == manifests[1]
 
 

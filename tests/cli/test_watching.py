@@ -1,30 +1,22 @@
 """`atoll watch` as a person starts it."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import urllib.request
 
 from typer.testing import CliRunner
 
 import atoll.cli  # noqa: F401 - adds the commands
 from atoll.cli.options import app
+from tests import commands
 
 
 def test_it_says_where_it_is_and_shows_the_run(prepared):
     run = prepared()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "atoll", "watch", str(run.path), "--port", "0", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ},
-    )
+    process = commands.Command(["watch", run.path, "--port", "0", "--json"])
     try:
-        address = json.loads(process.stdout.readline())["address"]
+        address = json.loads(process.line())["address"]
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", address)
         with urllib.request.urlopen(f"{address}/watch") as answer:
             assert "expert 2" in answer.read().decode()

@@ -3,10 +3,12 @@
 It opens what strangers have made, and may be misled by it as any machine of theirs may.
 """
 
+import contextlib
 import logging
 import tempfile
 from pathlib import Path
 
+from atoll.launch import warm
 from atoll.launch.job import JobSpec, last_line
 from atoll.net import sealed
 from atoll.runs import Run, graph
@@ -30,8 +32,11 @@ def draw(run: Run, hidden: Path) -> None:
 def _problem(run: Run, stage: str, place: Path, hidden: Path) -> str:
     """What a process that draws has to complain of; nothing if all went well."""
     module, *arguments = JobSpec.of(stage, run.config, run.path.resolve()).arguments()
-    order = sealed.Order(module, arguments, run.path, place, hidden, {"OMP_NUM_THREADS": "1"})
+    imports = (module, *graph.makers(stage))
+    order = sealed.Order(
+        module, arguments, run.path, place, hidden, {"OMP_NUM_THREADS": "1"}, imports=imports
+    )
     log = place / "log"
-    with log.open("wb") as file:
-        code = sealed.ended(sealed.started(order, file))
+    with contextlib.closing(warm.Parents()) as parents:
+        code = sealed.ended(sealed.fork(order, parents, log))
     return (last_line(log) or f"exit code {code}") if code else ""

@@ -136,7 +136,7 @@ def fork(order: Order, parents: warm.Parents, log: Path) -> "warm.Forked | subpr
         return parent.start(request, file.fileno(), file.fileno(), fresh)
 
 
-def ended(process: subprocess.Popen[bytes]) -> int:
+def ended(process: "warm.Forked | subprocess.Popen[bytes]") -> int:
     """Its exit code, once it has ended; who is stopped while waiting stops it as well."""
     try:
         return process.wait()
