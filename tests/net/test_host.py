@@ -12,6 +12,7 @@ from atoll.errors import RunError
 from atoll.net import filing, host, judging, keys, log, protocol, publishing, statements, units
 from atoll.net.host import Choices
 from atoll.net.policing import Rules
+from atoll.net.tables import Setting
 from atoll.net.verification.beacon import BeaconError
 from atoll.runs import Run
 from tests.net.crowds import Machine
@@ -63,10 +64,22 @@ def test_started_again_it_is_the_same_run_and_another_recipe_is_refused(run):
     tree = run.config.model_dump(mode="json")
     tree["expert"]["steps"] = 12
     with (
-        pytest.raises(RunError, match="another recipe"),
+        pytest.raises(RunError, match=r"another recipe was .* \(expert.steps=\d+\); set that, or"),
         host.opened(Run(run.path, config.validate(tree, "x")), FRIENDS),
     ):
         pass
+
+
+def test_a_run_that_an_earlier_version_published_goes_on(run):
+    """Its manifest says nothing of settings that came later."""
+    with host.opened(run, FRIENDS) as hosted, hosted.coordinator.database.writing() as session:
+        row = session.get(Setting, host.MANIFEST)
+        tree = json.loads(row.value["text"])
+        del tree["resolved"]["sample"]["untold"], tree["resolved"]["credit"]
+        row.value = {"text": json.dumps(tree)}
+    with host.opened(run, FRIENDS) as hosted:
+        assert "untold" not in manifest_of(hosted).resolved["sample"]
+        assert not hosted.run.config.sample.untold
 
 
 def test_its_units_are_those_of_the_graph_and_touch_only_their_own_stage(run):

@@ -6,7 +6,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from atoll.errors import ConfigError, CorruptError
-from atoll.net import audit, filing, judging, ledger, log, notes, protocol, restore
+from atoll.net import audit, filing, judging, ledger, log, notes, protocol, restore, results
 from atoll.net import host as hosting
 from atoll.net.audit import Asked
 from atoll.net.books import Books
@@ -123,8 +123,12 @@ def undisturbed(tmp_path_factory) -> tuple[dict[str, bytes], int]:
     return files_of(host.here), sum(host.totals().values())
 
 
-@pytest.mark.parametrize(("done", "fork"), [(0, False), (2, True), (3, False), (5, True)])
-def test_a_run_goes_on_from_log_and_artifacts_alone(done, fork, tmp_path, undisturbed):
+@pytest.mark.parametrize(
+    ("done", "fork", "long"), [(0, False, 100), (2, True, 1), (3, False, 1), (5, True, 100)]
+)
+def test_a_run_goes_on_from_log_and_artifacts_alone(done, fork, long, tmp_path, undisturbed, monkeypatch):
+    """Also where lists are longer than an entry of the log may be, and lie in files of their own."""
+    monkeypatch.setattr(results, "LONG", long)
     clock = ManualClock()
     first = Host(tmp_path / "first", clock)
     first.begin()

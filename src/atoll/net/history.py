@@ -43,6 +43,8 @@ class History:
     statements: list[Entry] = field(default_factory=list)
     envelopes: list[bytes] = field(default_factory=list)
     """The entries of the log as they are."""
+    listed: set[str] = field(default_factory=set)
+    """Files of what is too long for an entry: the log is whole only with them."""
     faults: dict[str, list[str]] = field(default_factory=dict)
     """By the name of the check that found them."""
 
@@ -109,6 +111,7 @@ def _take_manifest(history: History, entries: list[bytes], source: Source) -> No
         first = None if statement is None else facts.parsed(statement)
         long = first.file if isinstance(first, facts.Manifest) and first.manifest is None else None
         content = sources.read_json(source, long) if long is not None else None
+        history.listed |= set() if long is None else {long}
     except CorruptError as error:
         history.fault("manifest", f"entry 0: {error}")
         return
@@ -140,7 +143,7 @@ def _take_statements(history: History, entries: list[bytes], source: Source) -> 
         frontier.append(tree.leaf_hash(entry))
         try:
             statement = statements.opened(entry)
-            content = _whole(facts.parsed(statement), source)
+            content = _whole(facts.parsed(statement), source, history.listed)
             if isinstance(content, facts.Fork) and (content.size, content.root) == (index, root.hex()):
                 keys = {content.coordinator}
             if not keys & set(statement.signers):
@@ -159,12 +162,13 @@ def _take_statements(history: History, entries: list[bytes], source: Source) -> 
             history.statements.append(Entry(index, statement.at, content, statement.signers))
 
 
-def _whole(content: Facts | None, source: Source) -> Facts | None:
-    """A result with its lists, also where they are long and lie in files of their own."""
+def _whole(content: Facts | None, source: Source, listed: set[str]) -> Facts | None:
+    """A result with its lists, also where they are long and lie in files of their own, which are noted."""
     if not isinstance(content, facts.Result):
         return content
     lists = {name: getattr(content, name) for name in ("outputs", "removed", "chain")}
     long = {name: sources.read_json(source, one) for name, one in lists.items() if isinstance(one, str)}
+    listed |= {one for one in lists.values() if isinstance(one, str)}
     try:
         return facts.Result.model_validate({**content.model_dump(by_alias=True), **long}) if long else content
     except ValidationError:

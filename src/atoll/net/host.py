@@ -11,13 +11,14 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import APIRouter, FastAPI
 from sqlalchemy import select
 
 import atoll
-from atoll.config import Facts, RunConfig
+from atoll.config import Facts, RunConfig, validate
 from atoll.errors import ConfigError, RunError
 from atoll.net import (
     contributing,
@@ -231,15 +232,31 @@ def opened(run: Run, choices: Choices, clock: Clock = CLOCK) -> Iterator[Hosted]
 
 
 def _known(database: Database, draft: Manifest) -> str | None:
-    """The manifest that was published before; RunError if it is of another run."""
+    """The manifest that was published before; RunError if it is of another run.
+
+    One of an earlier version may say nothing of settings that came later: they are what they were by default.
+    """
     with database.reading() as session:
         row = session.get(Setting, MANIFEST)
     if row is None:
         return None
     manifest = parse(Manifest, str(row.value["text"]).encode())
-    if manifest.resolved != draft.resolved:
-        raise RunError("another recipe was published with this database; give this run another name")
+    earlier = validate(dict(manifest.resolved), "the manifest").model_dump(mode="json")
+    if other := list(_differing(earlier, draft.resolved)):
+        said = ", ".join(other[:3]) + (", …" if len(other) > 3 else "")
+        raise RunError(
+            f"another recipe was published with this database ({said}); set that, or give another name"
+        )
     return str(row.value["text"])
+
+
+def _differing(published: Any, asked: Any, key: str = "") -> Iterator[str]:
+    """Settings that are not what was published, each as one would say it."""
+    if isinstance(published, dict) and isinstance(asked, dict):
+        for name in {**published, **asked}:
+            yield from _differing(published.get(name), asked.get(name), f"{key}.{name}" if key else name)
+    elif published != asked:
+        yield f"{key}={json.dumps(published)}"
 
 
 def _fork(database: Database) -> str:

@@ -146,17 +146,26 @@ def _bring(source: Source, artifacts: Artifacts, known: Known, table: dict[str, 
     older |= {file.sha256: file for file in shown if file is not None}
     with TemporaryDirectory(prefix="atoll-restore-", dir=artifacts.scratch) as folder:
         for sha256, file in {**older, **files}.items():
-            if artifacts.size(sha256) is not None:
-                continue
-            path = Path(folder) / sha256
-            if not source.save(sha256, path) or path.stat().st_size != file.size:
-                if sha256 not in files:
-                    continue
+            there = _copied(source, artifacts, sha256, Path(folder), file.size)
+            if not there and sha256 in files:
                 raise CorruptError(
                     f"{file.path} ({sha256:.12}) is missing or damaged; look for a mirror of it"
                 )
-            artifacts.add(path, sha256)
-            path.unlink()
+        for sha256 in known.history.listed:
+            if not _copied(source, artifacts, sha256, Path(folder)):
+                raise CorruptError(f"a list of the log ({sha256:.12}) is missing; look for a mirror of it")
+
+
+def _copied(source: Source, artifacts: Artifacts, sha256: str, folder: Path, size: int | None = None) -> bool:
+    """Whether a file is here now, whole."""
+    if artifacts.size(sha256) is not None:
+        return True
+    path = folder / sha256
+    if not source.save(sha256, path) or size not in (None, path.stat().st_size):
+        return False
+    artifacts.add(path, sha256)
+    path.unlink()
+    return True
 
 
 def _log(session: Session, past: History) -> None:
