@@ -35,13 +35,14 @@ IMPORTS = [
 FOR = {
     "host": ["atoll.net.host", "atoll.net.pages", "atoll.net.restore", "atoll.net.narrating"],
     "join": ["atoll.net.joining", "atoll.net.trial", "atoll.net.telling", "atoll.net.work"],
+    "atoll.net.work": ["atoll.net.work"],
     "audit": ["atoll.net.audit", "atoll.net.sources"],
     "serve": ["atoll.serve.server"],
     "watch": ["atoll.serve.watching"],
     "component": ["atoll.components.making"],
     "add": ["atoll.components.adding"],
 }
-"""What else a command needs: it is loaded for the first of its kind, and stays."""
+"""What else a command or a module needs: it is loaded for the first of its kind, and stays."""
 ROOT = Path(__file__).parents[1]
 _count = itertools.count()
 _parents: dict[str, warm.Parent] = {}
@@ -56,7 +57,7 @@ class Command:
         self._out, self._err = (_folder() / f"{next(_count)}.txt" for _ in range(2))
         variables = {**os.environ, **threads.variables(1), "PYTHONPATH": _path(), **(environment or {})}
         place, name = str(folder or ROOT), module.split(".")[0]
-        more = [one for word in self.arguments[:2] for one in FOR.get(word, [])]
+        more = [one for word in (module, *self.arguments[:2]) for one in FOR.get(word, [])]
         request = warm.Request(module, self.arguments, variables, place, name, 9, [*IMPORTS, *more], True)
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._job = _parent(variables).start(request, out.fileno(), err.fileno(), _unsound)

@@ -16,7 +16,7 @@ from atoll.launch.job import JobStatus
 from atoll.runs import graph
 
 LAUNCH: dict[str, dict[str, Any]] = {
-    "local": {},
+    "local": {"at_once": 2},  # however many cores there are
     "slurm": {"slurm": {"cluster": "local"}, "retries": 2},
     "ray": {"gpus": 0, "retries": 2},
 }

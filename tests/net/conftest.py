@@ -6,6 +6,7 @@ from sqlalchemy.orm import Session
 
 from atoll import config
 from atoll.config import validate
+from atoll.launch import warm
 from atoll.net import units
 from atoll.net.database import Base, Database
 from atoll.net.publishing import pinned
@@ -20,6 +21,12 @@ def _made_once():
     """What all tests need and none changes."""
     with sparing.made_once():
         yield
+
+
+@pytest.fixture
+def sealed_are_forked(monkeypatch):
+    """From whom everything is forked here, though it knows more of its surroundings than a job may."""
+    monkeypatch.setattr(warm, "_fixed", lambda environment: None)
 
 
 @pytest.fixture(scope="session")

@@ -5,15 +5,10 @@ import shutil
 
 import pytest
 
-from atoll.launch import warm
 from atoll.net import drawing, units
 from atoll.runs import Run, graph
 
-
-@pytest.fixture(autouse=True)
-def _forked(monkeypatch):
-    """From whom everything is forked here, though it knows more of its surroundings than a job may."""
-    monkeypatch.setattr(warm, "_fixed", lambda environment: environment["OMP_NUM_THREADS"])
+pytestmark = pytest.mark.usefixtures("sealed_are_forked")
 
 
 @pytest.fixture

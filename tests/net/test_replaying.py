@@ -9,6 +9,8 @@ from atoll.net.protocol import File
 from atoll.runs import Run, file_digest
 from tests.net.doing import Network
 
+pytestmark = pytest.mark.usefixtures("sealed_are_forked")
+
 
 class Files:
     """A source of artifacts that a network of one machine has."""

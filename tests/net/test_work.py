@@ -12,6 +12,7 @@ from atoll.net.verification import asking
 from atoll.net.verification.comparison import Report
 from atoll.runs import Run, file_digest, read_json, stamped, write_json
 from tests import commands
+from tests.holding import held
 from tests.net.doing import RUN
 
 
@@ -94,13 +95,14 @@ def test_stopped_it_has_saved_and_another_machine_goes_on_from_its_state(network
         update={"expert": network.config.expert.model_copy(update=long)}
     )
     network.run = Run(network.run.path, network.config)
-    unit = expert(network, last=200, every=20)
-    first = start(network, unit, tmp_path / "first")
-    while 40 not in work.read_chain(tmp_path / "first" / work.CHAIN):
-        assert first.poll() is None, first.communicate()
-        time.sleep(0.02)
-    first.send_signal(signal.SIGTERM)
-    _, err = first.communicate(timeout=900)
+    unit = expert(network, last=60, every=20)
+    with held("expert-00", 50):
+        first = start(network, unit, tmp_path / "first")
+        while 40 not in work.read_chain(tmp_path / "first" / work.CHAIN):
+            assert first.poll() is None, first.communicate()
+            time.sleep(0.02)
+        first.send_signal(signal.SIGTERM)
+        _, err = first.communicate(timeout=900)
     assert first.returncode == 75 and "stopped at step" in err
     assert not (tmp_path / "first" / work.MADE).exists()
     links = work.read_chain(tmp_path / "first" / work.CHAIN)
@@ -120,9 +122,9 @@ def test_stopped_it_has_saved_and_another_machine_goes_on_from_its_state(network
     chains = [
         work.links_of(unit, work.read_chain(tmp_path / name / work.CHAIN)) for name in ("second", "alone")
     ]
-    assert chains[0] == chains[1] and len(chains[0]) == 11
+    assert chains[0] == chains[1] and len(chains[0]) == 4
     states = [
-        tmp_path / name / "run/experts/00/state/step-00000200.safetensors" for name in ("second", "alone")
+        tmp_path / name / "run/experts/00/state/step-00000060.safetensors" for name in ("second", "alone")
     ]
     assert states[0].read_bytes() == states[1].read_bytes()
 

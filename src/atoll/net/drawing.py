@@ -3,12 +3,10 @@
 It opens what strangers have made, and may be misled by it as any machine of theirs may.
 """
 
-import contextlib
 import logging
 import tempfile
 from pathlib import Path
 
-from atoll.launch import warm
 from atoll.launch.job import JobSpec, last_line
 from atoll.net import sealed
 from atoll.runs import Run, graph
@@ -37,6 +35,5 @@ def _problem(run: Run, stage: str, place: Path, hidden: Path) -> str:
         module, arguments, run.path, place, hidden, {"OMP_NUM_THREADS": "1"}, imports=imports
     )
     log = place / "log"
-    with contextlib.closing(warm.Parents()) as parents:
-        code = sealed.ended(sealed.fork(order, parents, log))
+    code = sealed.run(order, log)
     return (last_line(log) or f"exit code {code}") if code else ""

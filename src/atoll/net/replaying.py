@@ -15,6 +15,8 @@ from atoll.net.verification import asking, bands
 from atoll.net.verification.comparison import Report
 from atoll.runs import read_json, safe_name, stamped, write_json
 
+WORK = "atoll.net.work"
+
 
 def replay(
     source: Source, manifest: Mapping[str, object], unit: Unit, result: facts.Result
@@ -41,11 +43,8 @@ def replay(
 def _run(place: Path, folder: Path) -> str | None:
     """Do the unit in a sealed process; why it could not be done, if so."""
     arguments = [str(place / "unit.json"), str(place / "resolved.json"), str(folder)]
-    with (place / "log").open("wb") as log:
-        process = sealed.start(
-            "atoll.net.work", arguments, folder=place, hidden=place / "hidden", log=log, variables={}
-        )
-        code = sealed.ended(process)
+    order = sealed.Order(WORK, arguments, place, place, place / "hidden", imports=(WORK,))
+    code = sealed.run(order, place / "log")
     if code == 0:
         return None
     lines = (place / "log").read_text(encoding="utf-8", errors="replace").strip().splitlines()

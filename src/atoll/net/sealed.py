@@ -5,6 +5,7 @@ it goes into a network namespace of its own, in which there is nothing to talk t
 that; in any case Python refuses sockets, programs, and the folder with the key.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -144,6 +145,12 @@ def ended(process: "warm.Forked | subprocess.Popen[bytes]") -> int:
         process.kill()
         process.wait()
         raise
+
+
+def run(order: Order, log: Path) -> int:
+    """A sealed process from beginning to end, forked if there is somebody to fork from; its exit code."""
+    with contextlib.closing(warm.Parents()) as parents:
+        return ended(fork(order, parents, log))
 
 
 def leave_the_network() -> bool:
