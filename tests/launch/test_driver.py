@@ -168,3 +168,16 @@ def test_why_it_ended_early_is_written_down(prepared, error, event):
         driver._noted(run, make)
     (line,) = read_lines(run.path / "events.jsonl")
     assert (line["event"], line["problem"]) == (event, "for a reason")
+
+
+@pytest.mark.parametrize("key", ["expert.init", "expert.adapter.base"])
+def test_an_expert_that_is_not_there_is_told_before_the_data_are_read(_tiny_data, tmp_path, key):
+    from atoll import config
+
+    run = Run(
+        tmp_path / "tiny", config.load(_tiny_data / "run.toml", [*QUICK, f"{key}='{tmp_path}/nowhere'"])
+    )
+    run.path.mkdir()
+    with pytest.raises(ConfigError, match="nowhere' holds no finished expert"):
+        driver.drive(run, "local", quiet())
+    assert not run.data.path.exists()
