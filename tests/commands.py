@@ -30,6 +30,8 @@ IMPORTS = [
     "atoll.study.results",
     "atoll.launch.local",
     "atoll.launch.table",
+    "matplotlib.figure",
+    "matplotlib.backends.backend_svg",
     "obstore",
 ]
 FOR = {

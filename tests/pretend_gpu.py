@@ -9,6 +9,7 @@ which thread is ahead: what it lets pass may still be slow, but not of two minds
 
 import collections
 import contextlib
+import functools
 import sys
 import types
 from collections.abc import Iterator
@@ -38,6 +39,9 @@ COMPARING = {aten._has_compatible_shallow_copy_type}
 """Operations that look at two tensors without reading either."""
 READS = {"tolist", "numpy", "__array__"}
 """What reads memory without any operation."""
+DEVICE: Any = torch.Tensor.device.__get__
+IS_CUDA: Any = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
+MOVES = {torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda}
 
 
 class DeviceError(RuntimeError):
@@ -151,6 +155,13 @@ def _tensors(*trees: Any) -> list[torch.Tensor]:
     return found
 
 
+@functools.cache
+def _takes_numbers(func: Any) -> bool:
+    """Whether an operation on the GPU takes a number from the CPU."""
+    pointwise = torch.Tag.pointwise in func.tags or func.overloadpacket in NUMBER_FROM_ANYWHERE
+    return pointwise and not func._schema.name.startswith(("aten::_foreach", "aten::_fused"))
+
+
 class Operations(TorchDispatchMode):
     """Every operation, below autograd."""
 
@@ -197,10 +208,8 @@ class Operations(TorchDispatchMode):
 
     def _is_welcome(self, func: Any, value: torch.Tensor, given: list[torch.Tensor]) -> bool:
         """A number from the CPU meets anything in pointwise operations."""
-        pointwise = torch.Tag.pointwise in func.tags or func.overloadpacket in NUMBER_FROM_ANYWHERE
-        is_list = func._schema.name.startswith(("aten::_foreach", "aten::_fused"))
-        number = not value.ndim and self.ledger.device(value) == "cpu"
-        return pointwise and not is_list and number and len(given) > 1
+        number = len(given) > 1 and not value.ndim and _takes_numbers(func)
+        return number and self.ledger.device(value) == "cpu"
 
     def _note(self, packet: Any, given: list[torch.Tensor]) -> None:
         if packet in WAITING:
@@ -226,6 +235,8 @@ class Operations(TorchDispatchMode):
         return own
 
     def _check_arrival(self, func: Any, given: list[torch.Tensor]) -> None:
+        if not self.ledger.arriving:
+            return
         early = [value for value in given if not value.is_meta and self._is_arriving(value)]
         if early and func.overloadpacket is not aten.copy_:
             raise DeviceError(f"{func} reads a copy that nobody has waited for, in {self.ledger.where()}")
@@ -253,11 +264,11 @@ class Functions(TorchFunctionMode):
         ledger, kwargs = self.ledger, dict(kwargs or {})
         own = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if own is not None:
-            if func == torch.Tensor.device.__get__:
+            if func == DEVICE:
                 return GPU if ledger.device(own) == "cuda" else func(*args)
-            if func == torch.Tensor.is_cuda.__get__:  # type: ignore[attr-defined]
+            if func == IS_CUDA:
                 return ledger.device(own) == "cuda"
-            if func in (torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda):
+            if func in MOVES:
                 return self._to(func, own, args[1:], kwargs)
             if func is torch.Tensor.pin_memory:
                 return self._pin(own)
