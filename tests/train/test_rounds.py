@@ -9,7 +9,7 @@ from atoll.errors import ConfigError, Interrupted, IsolationError, RunError
 from atoll.models import checkpoint
 from atoll.runs import read_json
 from atoll.runs.locks import alone
-from atoll.train import loop, rounds, scaling, student
+from atoll.train import hardware, loop, rounds, scaling, student
 from atoll.train.ranks import Ranks
 from tests.interruptions import stop_when
 from tests.train.test_jobs import own_copy, weights
@@ -209,6 +209,25 @@ def test_compiling_is_decided_once_for_all_rounds_of_a_site(taught, monkeypatch)
     rounds.all_rounds(run)
     assert run.student.contents.rounds == 3
     assert tried == ["student/site-00", "student/site-01"]
+
+
+@pytest.mark.parametrize(("asked", "compiles"), [("on", True), ("auto", True), ("off", False)])
+def test_every_step_of_every_round_is_compiled_where_that_was_decided(taught, monkeypatch, asked, compiles):
+    """A round begins with a new network, which nobody has compiled yet."""
+    compiled: list[torch.nn.Module] = []
+    steps: list[tuple[torch.nn.Module, bool]] = []
+    monkeypatch.setattr(hardware, "compile_blocks", compiled.append)
+    monkeypatch.setattr(loop.Steps, "_compiling_helps", lambda steps, batch: True)
+    take = loop.Steps.take
+
+    def noted(own, batch):
+        steps.append((own.model, any(own.model is one for one in compiled)))
+        return take(own, batch)
+
+    monkeypatch.setattr(loop.Steps, "take", noted)
+    rounds.all_rounds(taught(sites=TWO, compile=asked))
+    assert len(steps) == 2 * 10 and {yes for _, yes in steps} == {compiles}
+    assert len(compiled) == (2 * 3 if compiles else 0), "once for each round of each site"
 
 
 def test_only_the_first_rank_of_a_site_holds_its_lock(taught, monkeypatch):
