@@ -11,10 +11,10 @@ def by_value(candidates, samples):
     return [float(candidate) for candidate in candidates]
 
 
-def test_the_last_round_has_half_of_the_budget():
-    assert halving.rungs(8000, 3) == [1000, 2000, 4000]
-    assert halving.rungs(8000, 1) == [4000]
-    assert halving.rungs(2, 3) == [1, 1, 1], "nobody is trained on nothing"
+def test_the_last_round_has_the_whole_budget():
+    assert halving.rungs(8000, 3) == [2000, 4000, 8000]
+    assert halving.rungs(8000, 1) == [8000]
+    assert halving.rungs(2, 3) == [1, 1, 2], "nobody is trained on nothing"
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=20, unique=True), st.integers(1, 6))
@@ -29,7 +29,7 @@ def test_where_scores_do_not_depend_on_samples_the_best_is_found(candidates, cou
 
 def test_every_round_costs_about_the_same():
     _, history = halving.search(range(8), 8000, 3, by_value)
-    assert [len(rung.candidates) * rung.samples for rung in history] == [8000, 8000, 8000]
+    assert [len(rung.candidates) * rung.samples for rung in history] == [16000, 16000, 16000]
 
 
 def test_who_is_ahead_only_early_is_found_out():
@@ -39,7 +39,7 @@ def test_who_is_ahead_only_early_is_found_out():
     def told(candidates, samples):
         return [scores[candidate][samples] for candidate in candidates]
 
-    best, history = halving.search(["bad", "quick", "slow"], 4000, 2, told)
+    best, history = halving.search(["bad", "quick", "slow"], 2000, 2, told)
     assert best == "slow"
     assert history[1].candidates == ("quick", "slow")
 

@@ -76,8 +76,8 @@ def test_both_sides_cost_the_same_and_all_of_it_is_counted(study):
     log: list[tuning.Trial] = []
     _, records = tuning.tuned(study, pretend(log))
     monolith, experts = records
-    assert [row["samples"] for row in monolith["tried"]] == [2000] * 4 + [4000] * 2
-    assert [row["samples"] for row in experts["tried"]] == [2000] * 4 + [4000] * 2
+    assert [row["samples"] for row in monolith["tried"]] == [4000] * 4 + [8000] * 2
+    assert [row["samples"] for row in experts["tried"]] == [4000] * 4 + [8000] * 2
     assert experts["flops"] == pytest.approx(monolith["flops"], rel=0.03)
     by_side = {True: 0.0, False: 0.0}
     for trial in log:

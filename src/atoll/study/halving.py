@@ -24,8 +24,11 @@ class Rung(Generic[Candidate]):
 
 
 def rungs(budget: int, count: int) -> list[int]:
-    """The samples of each round: the last has half of the budget, each before it half of the next."""
-    return [max(1, budget >> (count - number)) for number in range(count)]
+    """The samples of each round: the last has the whole budget, each before it half of the next.
+
+    What is best for half of the samples need not be so for all of them, and whoever wins is trained already.
+    """
+    return [max(1, budget >> (count - 1 - number)) for number in range(count)]
 
 
 def search(

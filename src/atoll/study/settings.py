@@ -47,7 +47,7 @@ class TuneConfig(Section):
     lr: tuple[float, ...] = Field(min_length=1, strict=False)
     """Peak learning rates."""
     rungs: int = Field(2, ge=1, le=8)
-    """Rounds: in each the better half goes on with twice the samples, in the last with half of the budget."""
+    """Rounds: in each the better half goes on with twice the samples, in the last with the whole budget."""
     num: int = Field(500, ge=8)
     """Samples by which each trial is judged."""
 
