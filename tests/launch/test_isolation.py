@@ -24,7 +24,7 @@ sys.addaudithook(forbid)
 """
 """A process in which nobody can open a socket."""
 EXPERTS = """
-import atoll.cli, atoll.train.jobs
+import atoll.cli, atoll.train.jobs, torch._dynamo  # which the first optimiser would load, in each of them
 
 recipe, *folders = sys.argv[1:]
 codes = []

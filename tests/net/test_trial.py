@@ -2,9 +2,10 @@
 
 import pytest
 
+from atoll.config import validate
 from atoll.net import trial
 from atoll.net.protocol import Unit
-from atoll.runs import read_json, write_json
+from atoll.runs import Run, read_json, write_json
 from tests.net.crowds import RUN
 from tests.net.joined import Quiet, inline, lent, served, work_on
 
@@ -21,17 +22,22 @@ def test_a_unit_is_done_twice_compared_and_given_back(run_of_units, recorded, tm
         assert after["submitted"] == 1, "what was on trial is open as before"
 
 
-def started(run_of_units, recorded, url, home):
-    """Everything before the trainings is done."""
-    lines = Quiet()
-    for _ in range(20):
-        work_on(lent(url, home, tell=lines, start=recorded), once=True)
-        if any(line.startswith("partition: accepted") for line in lines.lines):
-            return
+@pytest.fixture(scope="module")
+def under_way(recorded, tmp_path_factory):
+    """The address of a run of which everything before the trainings is done; whoever tries gives back."""
+    folder, lines = tmp_path_factory.mktemp("under-way"), Quiet()
+    run = Run(folder / "tiny", validate(recorded.network.config.model_dump(mode="json"), "a test"))
+    run.path.mkdir()
+    with served(run) as (_, url):
+        for _ in range(20):
+            work_on(lent(url, folder / "first", tell=lines, start=recorded), once=True)
+            if any(line.startswith("partition: accepted") for line in lines.lines):
+                break
+        yield url
 
 
 @pytest.mark.parametrize("kind", ["honest", "unsteady", "false"])
-def test_of_a_training_a_while_is_tried_and_checked(run_of_units, recorded, tmp_path, monkeypatch, kind):
+def test_of_a_training_a_while_is_tried_and_checked(under_way, tmp_path, monkeypatch, kind):
     """A machine that computes otherwise each time is found, and so is one whose states fit no chain."""
     monkeypatch.setattr(trial, "SECONDS", 1e-9)  # by its speed: one interval is the least
     times: list[int] = []
@@ -46,9 +52,7 @@ def test_of_a_training_a_while_is_tried_and_checked(run_of_units, recorded, tmp_
             write_json(held.chain, {**chain, str(held.offer.unit.last): "5" * 64})
         return job
 
-    with served(run_of_units) as (_, url):
-        started(run_of_units, recorded, url, tmp_path / "first")
-        answer = trial.trial(lent(url, tmp_path / "second", start=start))
+    answer = trial.trial(lent(under_way, tmp_path / "second", start=start))
     assert times == [2, 2], "steps between two hashes"
     assert answer["same"] is (kind != "unsteady")
     assert bool(answer["faults"]) is (kind == "false")
