@@ -58,10 +58,10 @@ def stirred(model: nn.Module, seed: int = 3) -> nn.Module:
 def test_an_adapter_that_has_learnt_nothing_is_its_base_bit_for_bit(kind, modulation, targets):
     asked, base = question(kind), network(kind, modulation=modulation, qk_norm=True)
     before = base(*asked)
-    for rank, tokens in ((2, 0), (0, 3), (2, 3)):
+    for rank, tokens, biases in ((2, 0, False), (0, 3, False), (2, 3, False), (0, 0, True), (2, 0, True)):
         model = adapter.attach(
             network(kind, modulation=modulation, qk_norm=True),
-            AdapterSettings(rank=rank, targets=targets, tokens=tokens),
+            AdapterSettings(rank=rank, targets=targets, tokens=tokens, biases=biases),
         )
         assert torch.equal(model(*asked), before)
         assert not torch.equal(stirred(model)(*asked), before)
@@ -81,9 +81,10 @@ def test_the_layers_of_each_target():
     assert not adapter.layers(network(), AdapterSettings(rank=0, tokens=1))
 
 
+@pytest.mark.parametrize("biases", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_merged_weights_answer_as_the_adapter_does(kind):
-    settings = AdapterSettings(rank=3, scale=0.7, targets="attention+mlp+modulation")
+def test_merged_weights_answer_as_the_adapter_does(kind, biases):
+    settings = AdapterSettings(rank=3, scale=0.7, targets="attention+mlp+modulation", biases=biases)
     base = network(kind).state_dict()
     model = stirred(adapter.attach(network(kind), settings))
     whole = blueprint(kind).build()
@@ -103,7 +104,7 @@ def loss_of(model: nn.Module, asked: tuple[Any, ...]) -> torch.Tensor:
 @pytest.mark.parametrize("kind", ["class", "text"])
 def test_the_gradients_are_those_of_finite_differences(kind):
     """In float64, along a random direction of all that is learnt; the base has none."""
-    settings = AdapterSettings(rank=2, scale=1.3, tokens=2)
+    settings = AdapterSettings(rank=2, scale=1.3, tokens=2, biases=True)
     model = stirred(adapter.attach(network(kind), settings)).double()
     x_t, t, told = question(kind)
     asked = (x_t.double(), t.double(), told)

@@ -17,6 +17,8 @@ SETTINGS = [
     AdapterSettings(rank=2, scale=0.7),
     AdapterSettings(rank=0, tokens=3),
     AdapterSettings(rank=3, targets="attention+mlp+modulation", tokens=2),
+    AdapterSettings(rank=2, scale=0.7, biases=True),
+    AdapterSettings(rank=0, biases=True),
 ]
 
 

@@ -2,7 +2,8 @@
 
 LoRA (Hu et al., arXiv 2106.09685): W x becomes W x + s B A x, with A (rank, in) drawn and B (out, rank) zero
 at first. Learnt tokens (after prefix tuning, Li & Liang, arXiv 2101.00190): every block asks a few keys more,
-whose values are zero at first. So an adapter that has learnt nothing is its base, bit for bit.
+whose values are zero at first. Biases (BitFit, Ben Zaken et al., arXiv 2106.10199): what is added to those of
+the base is zero at first. So an adapter that has learnt nothing is its base, bit for bit.
 """
 
 import functools
@@ -31,19 +32,21 @@ LAYERS = {
 """Layers of a block, by what a recipe calls them."""
 SHARED = "trunk.shared"
 """The layer of modulation that all blocks share, where they do."""
-A, B = "lora_a", "lora_b"
+A, B, SHIFT = "lora_a", "lora_b", "shift"
 
 
 class Adapted(nn.Module):
-    """A layer that stays as it is, and an update of low rank that is learnt."""
+    """A layer that stays as it is, and what is learnt besides: an update of low rank, a shift, or both."""
 
-    def __init__(self, layer: nn.Linear, rank: int, scale: float) -> None:
+    def __init__(self, layer: nn.Linear, rank: int, scale: float, shift: bool = False) -> None:
         super().__init__()
         self.layer, self.scale = layer, scale
         like = layer.weight
-        self.lora_a = nn.Parameter(like.new_empty(rank, layer.in_features))
-        self.lora_b = nn.Parameter(like.new_zeros(layer.out_features, rank))
-        nn.init.kaiming_uniform_(self.lora_a, a=math.sqrt(5))
+        self.lora_a = nn.Parameter(like.new_empty(rank, layer.in_features)) if rank else None
+        self.lora_b = nn.Parameter(like.new_zeros(layer.out_features, rank)) if rank else None
+        self.shift = nn.Parameter(like.new_zeros(layer.out_features)) if shift else None
+        if self.lora_a is not None:
+            nn.init.kaiming_uniform_(self.lora_a, a=math.sqrt(5))
 
     @property
     def weight(self) -> Tensor:
@@ -51,10 +54,13 @@ class Adapted(nn.Module):
         return self.layer.weight
 
     def forward(self, x: Float[Tensor, "*batch inside"]) -> Float[Tensor, "*batch outside"]:
-        """W x + s B A x, the sum in the product that makes the update."""
-        y, hidden = self.layer(x), F.linear(x, self.lora_a)
-        flat = torch.addmm(y.flatten(0, -2), hidden.flatten(0, -2), self.lora_b.T, alpha=self.scale)
-        return flat.view(y.shape)
+        """W x + s B A x + shift, the first sum in the product that makes the update."""
+        y: Tensor = self.layer(x)
+        if self.lora_a is not None and self.lora_b is not None:
+            hidden = F.linear(x, self.lora_a)
+            flat = torch.addmm(y.flatten(0, -2), hidden.flatten(0, -2), self.lora_b.T, alpha=self.scale)
+            y = flat.view(y.shape)
+        return y if self.shift is None else y + self.shift.to(y.dtype)
 
 
 class Tokens(nn.Module):
@@ -96,6 +102,16 @@ def layers(network: nn.Module, settings: AdapterSettings) -> dict[str, nn.Linear
     }
 
 
+def shifted(network: nn.Module, settings: AdapterSettings) -> dict[str, nn.Linear]:
+    """The layers of a network to which such an adapter adds what it has learnt, by name."""
+    wanted = [name for part in LAYERS.values() for name in part] if settings.biases else []
+    return {
+        name: module
+        for name, module in network.named_modules()
+        if isinstance(module, nn.Linear) and _is_wanted(name, wanted)
+    }
+
+
 def _is_wanted(name: str, wanted: list[str]) -> bool:
     if name == SHARED:
         return "modulation.layer" in wanted
@@ -111,9 +127,11 @@ def attentions(network: nn.Module) -> dict[str, Attention]:
 def attach(network: nn.Module, settings: AdapterSettings) -> nn.Module:
     """Freeze a network and give it an adapter to learn, which at first changes nothing."""
     network.requires_grad_(False)
-    for name, layer in layers(network, settings).items():
+    updated, moved = layers(network, settings), shifted(network, settings)
+    for name, layer in {**updated, **moved}.items():
         owner, _, leaf = name.rpartition(".")
-        setattr(network.get_submodule(owner), leaf, Adapted(layer, settings.rank, settings.scale))
+        rank = settings.rank if name in updated else 0
+        setattr(network.get_submodule(owner), leaf, Adapted(layer, rank, settings.scale, name in moved))
     for attention in attentions(network).values() if settings.tokens else ():
         weight = attention.out.weight
         attention.tokens = Tokens(settings.tokens, weight.shape[0], weight)
@@ -202,6 +220,8 @@ def merged(base: Mapping[str, Tensor], adapter: Mapping[str, Tensor], settings: 
         f"{name}.weight": settings.scale * adapter[f"{name}.{B}"].double() @ adapter[f"{name}.{A}"].double()
         for name in names
     }
+    moved = [name for name in adapter if name.endswith(f".{SHIFT}")]
+    updates |= {f"{name.removesuffix(f'.{SHIFT}')}.bias": adapter[name].double() for name in moved}
     return {
         name: (value.double() + updates[name]).to(value.dtype) if name in updates else value
         for name, value in base.items()

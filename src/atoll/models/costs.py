@@ -95,7 +95,15 @@ def learnt(network: Network) -> int:
     layers = sum(inside + outside for _, inside, outside in adapted_layers(network))
     shared = 7 * network.width if _modulation(network) and network.shared else 0
     tokens = 2 * network.adapter.tokens * network.width
-    return network.config.depth * (network.adapter.rank * layers + tokens) + network.adapter.rank * shared
+    own = network.config.depth * (network.adapter.rank * layers + tokens) + network.adapter.rank * shared
+    return own + (_biases(network) if network.adapter.biases else 0)
+
+
+def _biases(network: Network) -> int:
+    """What the layers of all blocks add, as an adapter may learn it."""
+    w, depth = network.width, network.config.depth
+    block = 4 * w + (4 * w if network.cross else 0) + network.hidden + w
+    return depth * block + 6 * w * (1 if network.shared else depth)
 
 
 def _modulation(network: Network) -> bool:
@@ -266,7 +274,7 @@ def _spared(network: Network, half: bool) -> int:
     assert network.adapter is not None
     w, n, low, targets = network.width, network.tokens, HALF if half else FULL, network.adapter.targets
     spared = 0  # an upper bound is left: what the first block's inputs do not need, is not taken off
-    if not _modulation(network):  # inputs of scales and gates
+    if not _modulation(network) and not network.adapter.biases:  # inputs of scales and gates
         spared += n * (2 * FULL * w + 2 * low * w)
     if not network.adapter.rank or "attention" not in targets:
         spared += n * low * w

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atoll.config import AdapterSettings
-from atoll.models.adapter import A, B, Tensors, asked, attentions, layers
+from atoll.models.adapter import SHIFT, A, B, Tensors, asked, attentions, layers, shifted
 from atoll.models.checkpoint import Objective
 from atoll.models.expert import as_expert
 
@@ -43,7 +43,7 @@ class Adapter:
     @property
     def kind(self) -> tuple[object, ...]:
         """Adapters that agree in this can be asked in one pass."""
-        return self.settings.rank, self.settings.targets, self.settings.tokens
+        return self.settings.rank, self.settings.targets, self.settings.tokens, self.settings.biases
 
     @property
     def bytes(self) -> int:
@@ -54,10 +54,16 @@ class Adapter:
 class Updated(nn.Module):
     """A layer of the base with the updates of one adapter, or of several, each for its rows of a batch."""
 
-    def __init__(self, layer: nn.Linear, pairs: Sequence[tuple[Tensor, Tensor]], rows: Sequence[int]) -> None:
-        """`pairs` are A (rank, in) and s B (out, rank); `rows` how many rows of the batch each has."""
+    def __init__(
+        self,
+        layer: nn.Linear,
+        pairs: Sequence[tuple[Tensor, Tensor]],
+        rows: Sequence[int],
+        shifts: Sequence[Tensor] = (),
+    ) -> None:
+        """`pairs` are A (rank, in) and s B (out, rank), `shifts` (out,); `rows` how many rows each has."""
         super().__init__()
-        self.layer, self.pairs, self.rows = layer, list(pairs), list(rows)
+        self.layer, self.pairs, self.rows, self.shifts = layer, list(pairs), list(rows), list(shifts)
 
     @property
     def weight(self) -> Tensor:
@@ -66,13 +72,28 @@ class Updated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer of (batch, …, in); one adapter's update goes into the weights where that is less work."""
+        if max(len(self.pairs), len(self.shifts)) > 1:
+            y = self.layer(x)
+            y = _by_rows(y, x, self.pairs, self.rows) if self.pairs else y
+            return _shifted_by_rows(y, self.shifts, self.rows) if self.shifts else y
         (outside, inside), count = self.layer.weight.shape, x.numel() // x.shape[-1]
-        if len(self.pairs) > 1:
-            return _by_rows(self.layer(x), x, self.pairs, self.rows)
+        bias = self.layer.bias + self.shifts[0] if self.shifts else self.layer.bias
+        if not self.pairs:
+            return F.linear(x, self.layer.weight, bias)
         a, b = self.pairs[0]
         if count * (inside + outside) > inside * outside:
-            return F.linear(x, torch.addmm(self.layer.weight, b, a), self.layer.bias)
-        return _added(self.layer(x), x, a, b)
+            return F.linear(x, torch.addmm(self.layer.weight, b, a), bias)
+        return _added(F.linear(x, self.layer.weight, bias), x, a, b)
+
+
+def _shifted_by_rows(y: Tensor, shifts: Sequence[Tensor], rows: Sequence[int]) -> Tensor:
+    """Y plus a shift of each adapter in its rows, in place."""
+    if len(set(rows)) == 1:
+        y.view(len(shifts), -1, y.shape[-1]).add_(torch.stack(list(shifts))[:, None])
+        return y
+    for shift, own in zip(shifts, torch.split(y, list(rows)), strict=True):
+        own.add_(shift)
+    return y
 
 
 def _added(y: Tensor, x: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -118,9 +139,15 @@ def applied(network: nn.Module, adapters: Sequence[Adapter], rows: Sequence[int]
     settings, own = adapters[0].settings, [adapter.tensors for adapter in adapters]
     assert len({adapter.kind for adapter in adapters}) == 1, "adapters of one pass are of one kind"
     assert len(adapters) == 1 or len(rows) == len(adapters)
+    updated, moved = layers(network, settings), shifted(network, settings)
     changed: dict[str, nn.Module] = {
-        name: Updated(layer, [(one[f"{name}.{A}"], one[f"{name}.{B}"]) for one in own], rows)
-        for name, layer in layers(network, settings).items()
+        name: Updated(
+            layer,
+            [(one[f"{name}.{A}"], one[f"{name}.{B}"]) for one in own] if name in updated else [],
+            rows,
+            [one[f"{name}.{SHIFT}"] for one in own] if name in moved else [],
+        )
+        for name, layer in {**updated, **moved}.items()
     }
     for name in attentions(network) if settings.tokens else ():
         place = f"{name}.tokens"
