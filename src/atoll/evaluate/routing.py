@@ -190,32 +190,30 @@ def expert_facts(errors: Tensor, cluster: Tensor, clusters: int) -> dict[str, An
     }
 
 
-def correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
+def correlation(x: Sequence[float] | Tensor, y: Sequence[float] | Tensor) -> float | None:
     """Spearman's: whether the one is large where the other is; nothing where one of them never changes."""
-    ranks = torch.stack([_ranks(x), _ranks(y)])
+    ranks = _ranks(torch.stack([torch.as_tensor(values, dtype=torch.float64) for values in (x, y)]))
     if len(x) < 3 or bool((ranks.std(1) == 0).any()):
         return None
     return float(ranks.corrcoef()[0, 1])
 
 
-def _ranks(values: Sequence[float]) -> Tensor:
-    """Ranks, the mean of them where values are equal."""
-    tensor = torch.tensor(values, dtype=torch.float64)
-    below = (tensor[:, None] > tensor[None]).sum(1)
-    equal = (tensor[:, None] == tensor[None]).sum(1)
+def _ranks(values: Tensor) -> Tensor:
+    """Ranks along the last axis, the mean of them where values are equal."""
+    below = (values[..., :, None] > values[..., None, :]).sum(-1)
+    equal = (values[..., :, None] == values[..., None, :]).sum(-1)
     return below.double() + (equal - 1).double() / 2
 
 
 def predicts(examined: Sequence[Mapping[str, Any]], resamples: int = RESAMPLES) -> Measured | None:
     """How well the router's entropy predicts what top-1 loses, over all times of all that were examined."""
     rows = [row for each in examined for row in each["times"] if "greedy" in row]
-    x, y = [row["entropy"] for row in rows], [row["greedy"] for row in rows]
+    x, y = (torch.tensor([row[name] for row in rows], dtype=torch.float64) for name in ("entropy", "greedy"))
     if correlation(x, y) is None:
         return None
 
     def of(chosen: Tensor) -> float:
-        some = chosen.tolist()
-        value = correlation([x[i] for i in some], [y[i] for i in some])
+        value = correlation(x[chosen], y[chosen])
         return math.nan if value is None else value
 
     measured = bootstrap(len(rows), of, resamples)
