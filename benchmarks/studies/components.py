@@ -30,6 +30,7 @@ from atoll.evaluate.measure import Judge, sample_and_judge
 from atoll.models import checkpoint
 from atoll.runs import Run, Stage, graph, runs_folder, write_json
 from atoll.runs.components import ComponentContents, Members, write_members
+from atoll.runs.known import known
 from atoll.runs.records import ExpertContents
 from atoll.sampling import building
 from atoll.sampling.opening import open_run_model
@@ -128,7 +129,7 @@ def public_start(resolved: RunConfig) -> Stage:
 def costs(run: Run) -> dict[str, float]:
     """Training FLOPs: of all that is trained again without forgetting, and of each way to forget."""
     config = run.config
-    forward, router = plan.forward_flops(config)
+    forward, router = plan.forward_flops(config, known(run.data.contents))
     start = 0.0 if config.start is None else 3 * config.start.steps * config.start.batch * forward
     each = [config.expert_for(k) for k in range(config.partition.clusters)]
     experts = [3 * one.steps * one.batch * forward for one in each]
