@@ -144,7 +144,8 @@ def test_calibration_agrees_with_torchmetrics(clusters):
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=12))
 def test_ranks_are_scipys(values):
-    assert routing._ranks(values).tolist() == [rank - 1 for rank in stats.rankdata(values)]
+    ranks = routing._ranks(torch.tensor(values, dtype=torch.float64))
+    assert ranks.tolist() == [rank - 1 for rank in stats.rankdata(values)]
 
 
 @given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=3, max_size=12))
