@@ -212,11 +212,14 @@ def test_two_processes_do_not_write_the_same_stage(make_run: MakeRun, npz: Any) 
 
 
 KILLED = """
-import os, sys
+import contextlib, os, sys
 from pathlib import Path
 from atoll.config import validate
 from atoll.data.encode import prepare
 from atoll.runs import Run, read_json
+
+with contextlib.suppress(ImportError):
+    import pandas  # which pyarrow would load in every child
 
 config = validate(read_json(Path(sys.argv[1])), "test")
 print("ready", flush=True)
