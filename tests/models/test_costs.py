@@ -165,9 +165,9 @@ def kept_bytes(model, condition, batch, shape, half):
 
 
 SIZES = [
-    ({"width": 64, "depth": 3, "heads": 2}, (4, 16, 16), 8),
-    ({"width": 96, "depth": 4, "heads": 4}, (1, 28, 28), 4),
-    ({"width": 256, "depth": 2, "heads": 4}, (4, 32, 32), 2),
+    ({"width": 64, "depth": 3, "heads": 2}, (4, 16, 16), 4),
+    ({"width": 96, "depth": 4, "heads": 4}, (1, 20, 20), 3),
+    ({"width": 128, "depth": 2, "heads": 4}, (4, 24, 24), 2),
 ]
 
 
