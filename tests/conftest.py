@@ -165,15 +165,19 @@ def _tiny_finished(_tiny_data: Path) -> Path:
     return run.path
 
 
-@pytest.fixture
-def finished(_tiny_finished: Path, tmp_path: Path) -> Run:
-    """A finished run of one's own, as links to one that is never written to."""
-    folder = tmp_path / "runs" / "finished"
+def linked(source: Path, folder: Path) -> Run:
+    """A run in a folder of its own, as links to one that is never written to."""
     folder.mkdir(parents=True)
-    for entry in _tiny_finished.iterdir():
+    for entry in source.iterdir():
         if entry.name not in ("samples", "report"):
             (folder / entry.name).symlink_to(entry)
     return Run.open(folder)
+
+
+@pytest.fixture
+def finished(_tiny_finished: Path, tmp_path: Path) -> Run:
+    """A finished run of one's own."""
+    return linked(_tiny_finished, tmp_path / "runs" / "finished")
 
 
 Taught = Callable[..., Run]

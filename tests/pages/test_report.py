@@ -17,14 +17,17 @@ from atoll.runs.known import known
 from atoll.sampling import sample
 from atoll.train import student
 from tests.browser import chromium, look, needs_browser
+from tests.conftest import linked
 from tests.pages.test_measured import row, rows
 
 
-@pytest.fixture
-def page(finished, tmp_path):
-    out = tmp_path / "samples"
-    sample.sample(finished, out)
-    return report.write_report(finished, out).read_text(encoding="utf-8")
+@pytest.fixture(scope="module")
+def page(_tiny_finished, tmp_path_factory):
+    """Of a finished run, drawn once."""
+    folder = tmp_path_factory.mktemp("page")
+    run = linked(_tiny_finished, folder / "finished")
+    sample.sample(run, folder / "samples")
+    return report.write_report(run, folder / "samples").read_text(encoding="utf-8")
 
 
 def test_the_page_stands_alone(page):
