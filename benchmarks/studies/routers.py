@@ -85,11 +85,11 @@ def study(run: Run, options: argparse.Namespace) -> dict[str, Any]:
     batch = unseen(run, options.held_out, options.most)
     routers = {"learnt": learnt, "closed form": closed_form(run), "uncalibrated": closed_form(run, False)}
     judge = Judge(run, EvaluateConfig(features=tuple(options.features)))
-    settings = {"steps": options.steps, "solver": options.solver, "guidance": options.guidance}
+    settings = {name: getattr(options, name) for name in ("steps", "solver", "guidance", "strategy")}
     return {
         "run": run.config.name,
         "by time": {name: by_time(router, batch, PARTS, run.config.seed) for name, router in routers.items()},
-        "distance, top-1": {
+        f"distance, {options.strategy}": {
             name: _distance(sampler, router, judge, options.num, settings) for name, router in routers.items()
         },
     }
@@ -100,22 +100,25 @@ def _distance(
 ) -> float:
     """The Fréchet distance of samples that this router routes."""
     ensemble = replace(sampler.ensemble, router=router, band=routing.Band())
-    x_0 = replace(sampler, ensemble=ensemble).sample(num, strategy="top-1", seed=1, batch=250, **settings)
+    x_0 = replace(sampler, ensemble=ensemble).sample(num, seed=1, batch=250, **settings)
     return float(next(iter(judge.judge(x_0)["features"].values()))["frechet"]["value"])
 
 
 def together(studies: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Means over seeds with intervals."""
-    names = studies[0]["distance, top-1"]
+    key = next(key for key in studies[0] if key.startswith("distance"))
     return {
         name: {
-            "distance, top-1": over_repetitions([one["distance, top-1"][name] for one in studies]).facts(),
+            key: over_repetitions([one[key][name] for one in studies]).facts(),
             "by time": [
-                {key: sum(one["by time"][name][part][key] for one in studies) / len(studies) for key in row}
+                {
+                    what: sum(one["by time"][name][part][what] for one in studies) / len(studies)
+                    for what in row
+                }
                 for part, row in enumerate(studies[0]["by time"][name])
             ],
         }
-        for name in names
+        for name in studies[0][key]
     }
 
 
@@ -130,6 +133,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--solver", default="dpm++")
     parser.add_argument("--guidance", type=float, default=1.0)
+    parser.add_argument("--strategy", default="top-1", help="`full` shows a router as it is, all weights")
     parser.add_argument("--features", nargs="+", default=["classifier"])
     options = parser.parse_args()
     studies = [study(Run.open(path), options) for path in options.runs]
