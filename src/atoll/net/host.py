@@ -243,9 +243,9 @@ def _known(database: Database, draft: Manifest) -> str | None:
     manifest = parse(Manifest, str(row.value["text"]).encode())
     earlier = validate(dict(manifest.resolved), "the manifest").model_dump(mode="json")
     if other := list(_differing(earlier, draft.resolved)):
-        said = ", ".join(other[:3]) + (", …" if len(other) > 3 else "")
+        settings = ", ".join(other[:3]) + (", …" if len(other) > 3 else "")
         raise RunError(
-            f"another recipe was published with this database ({said}); set that, or give another name"
+            f"another recipe was published with this database ({settings}); set that, or give another name"
         )
     return str(row.value["text"])
 
