@@ -40,11 +40,22 @@ def test_what_cuda_may_see_wins(monkeypatch, visible, names):
     assert machine.visible_gpus() == names
 
 
-def test_nvidia_smi_is_asked(monkeypatch):
+def test_nvidia_smi_is_asked_once(monkeypatch):
+    """Jobs are looked at five times a second, and it takes tenths of one."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    answer = subprocess.CompletedProcess([], 0, stdout=LAPTOP)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: answer)
-    assert machine.visible_gpus() == ("0",)
+    asked = []
+
+    def answer(*command, **_):
+        asked.append(command)
+        return subprocess.CompletedProcess([], 0, stdout=LAPTOP)
+
+    monkeypatch.setattr(subprocess, "run", answer)
+    machine._listing.cache_clear()
+    try:
+        assert [machine.share(8, LaunchConfig()).gpus for _ in range(3)] == [("0",)] * 3
+    finally:
+        machine._listing.cache_clear()
+    assert len(asked) == 1
 
 
 @pytest.fixture

@@ -77,6 +77,4 @@ def test_both_sides_are_tuned_by_workers_that_know_only_what_a_job_says(tmp_path
     rows = {row["monolith"]: row for row in read_json(Path(written["table"]).with_name("study.json"))["rows"]}
     assert rows[True]["batch"] == sides["monolith"]["batch"]
     assert rows[False]["batch"] == sides["experts"]["batch"]
-    assert len(names) == len(set(names)) == 2 + 1 + 2 + 1 + 2, (
-        "two trials a side with a start, then both with one"
-    )
+    assert len(names) == len(set(names)) == 2 + 1 + 2, "two trials a side with a start; who wins is trained"

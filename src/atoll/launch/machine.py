@@ -1,5 +1,6 @@
 """What this machine gives to each of several jobs: how many at once, threads, GPUs."""
 
+import functools
 import os
 import re
 import subprocess
@@ -55,11 +56,17 @@ def visible_gpus() -> tuple[str, ...]:
         names = [name.strip() for name in visible.split(",")]
         usable = names.index("-1") if "-1" in names else len(names)  # CUDA stops at the first that is not one
         return tuple(name for name in names[:usable] if name)
+    return gpu_names(_listing())
+
+
+@functools.cache
+def _listing() -> str:
+    """What the driver lists, asked once: it takes tenths of a second, and jobs are looked at that often."""
     try:
         listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
     except OSError:
-        return ()
-    return gpu_names(listing.stdout) if listing.returncode == 0 else ()
+        return ""
+    return listing.stdout if listing.returncode == 0 else ""
 
 
 def gpu_names(listing: str) -> tuple[str, ...]:
