@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from atoll.data import holdout
+from atoll.data.store import Batch
 from atoll.data.text import TextStates
 from atoll.evaluate import alone
 
@@ -76,3 +77,13 @@ def test_of_a_part_that_was_made_elsewhere_nobody_here_knows_the_data(grown):
 
 def test_no_more_samples_are_taken_than_there_are(run):
     assert len(alone.some_of(run.cluster(0), 10**5, 0).x_0) == run.partition.contents.sizes[0]
+
+
+def test_what_is_asked_for_is_what_rows_of_real_samples_are():
+    x_0, classes = torch.zeros(4, 1, 2, 2), torch.tensor([2, -1, 0, 1])
+    rows, states = torch.tensor([3, 0, 1]), torch.arange(4.0)[:, None]
+    text = TextStates(states[:, None], torch.ones(4, 1).bool(), states)
+    batch = Batch(x_0, classes, classes, text)
+    assert alone.asking(batch, "class", rows) == {"label": [1, 2, 0]}
+    assert alone.asking(batch, "text", rows)["text"].pooled[:, 0].tolist() == [3.0, 0.0, 1.0]
+    assert alone.asking(batch, "none", rows) == {}

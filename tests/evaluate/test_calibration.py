@@ -57,8 +57,12 @@ def test_it_is_fitted_once_and_of_other_networks_or_levels_again(run, sampler, m
     assert calibration.kept(run, most=4) is None and calibration.kept(run, most=3) is not None
     assert calibration.kept(run, conditional=True) is None
     path = (run.path / CREDIT).with_name(calibration.FILE)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "networks": "others"}))
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "networks": "others"}))
     assert calibration.kept(run) is None
+    del record["untold"]["drawn"]
+    path.write_text(json.dumps(record))
+    assert calibration.kept(run) is None, "of real samples, as they once were"
 
 
 def test_traces_say_whether_they_are_fair(run, sampler):

@@ -2,11 +2,8 @@ import pytest
 import torch
 
 import atoll
-from atoll.config import GUIDANCE_NUM
-from atoll.data.store import Batch
-from atoll.data.text import TextStates
 from atoll.errors import RunError
-from atoll.evaluate import guidance
+from atoll.evaluate import alone, guidance
 from atoll.publish import export
 from atoll.runs import graph, inputs
 from atoll.sampling.opening import open_run_model
@@ -74,20 +71,15 @@ def test_a_finished_choice_is_not_made_again(prepared, monkeypatch):
     assert before.contents.facts()["guidance"] == 1.0
 
 
-def test_who_draws_is_told_what_real_samples_are():
-    """Samples rest by cluster: what is told comes from all of them, each as often as it is there."""
-    num = GUIDANCE_NUM
-    x_0, classes = torch.zeros(2 * num, 1, 2, 2), torch.arange(2 * num) // num
-    asked = guidance._asked(Batch(x_0, classes, classes), "class")
-    assert asked == {"label": [0] * (num // 2) + [1] * (num // 2)}
-    states = torch.arange(2.0 * num)[:, None]
-    text = TextStates(states[:, None], torch.ones(2 * num, 1).bool(), states)
-    told = guidance._asked(Batch(x_0, None, classes, text), "text")["text"]
-    assert told.pooled[:, 0].tolist() == [2.0 * row for row in range(num)]
-    assert guidance._asked(Batch(x_0, classes, classes), "none") == {}
+def test_experts_that_are_told_classes_choose_too(prepared, monkeypatch):
+    """They are told what samples of all clusters are, which rest one cluster after the other."""
+    rows, asking = [], alone.asking
 
+    def noted(*given):
+        rows.append(given)
+        return asking(*given)
 
-def test_experts_that_are_told_classes_choose_too(prepared):
+    monkeypatch.setattr(alone, "asking", noted)
     small = [f"{part}.steps=2" for part in ("start", "expert", "router")]
     asked = ["sample.against='start'", "sample.untold=true", "sample.guidances=[1.0,3.0]"]
     run = prepared(*small, *asked, "condition.kind='class'", "expert.precision='float32'")
@@ -96,5 +88,7 @@ def test_experts_that_are_told_classes_choose_too(prepared):
             node.make()
     graph.node(run, "guidance").make()
     assert [scale for scale, _ in run.guidance.contents.distances] == [1.0, 3.0]
+    batch, kind, chosen = rows[0]
+    assert kind == "class" and len(chosen) == 128 and batch.cluster[chosen].unique().tolist() == [0, 1, 2]
     before = inputs.guidance_from(run)["sample"]
     assert before != inputs.guidance_from(run.changed(["sample.untold=false"]))["sample"]

@@ -64,7 +64,9 @@ def test_started_again_it_is_the_same_run_and_another_recipe_is_refused(run):
     tree = run.config.model_dump(mode="json")
     tree["expert"]["steps"] = 12
     with (
-        pytest.raises(RunError, match=r"another recipe was .* \(expert.steps=\d+\); set that, or"),
+        pytest.raises(
+            RunError, match=r"another recipe was .* \(changed: expert.steps was \d+, is 12\); set it back, or"
+        ),
         host.opened(Run(run.path, config.validate(tree, "x")), FRIENDS),
     ):
         pass

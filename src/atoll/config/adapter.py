@@ -23,7 +23,6 @@ class AdapterSettings(Section):
     """Factor of the update; LoRA's alpha / rank."""
     tokens: int = Field(0, ge=0)
     """Learnt tokens that every block asks besides those of the sample: with `rank` = 0, the smallest kind."""
-
     biases: bool = False
     """Whether it learns what every layer of the blocks adds, too, those of time and condition among them: a
     few numbers for each layer, whatever `targets` are."""
@@ -31,7 +30,7 @@ class AdapterSettings(Section):
     @model_validator(mode="after")
     def _is_something(self) -> Self:
         if not self.rank and not self.tokens and not self.biases:
-            raise ValueError("adapter: rank = 0 and tokens = 0 is nothing; give one of them, or biases")
+            raise ValueError("adapter: rank = 0 and tokens = 0 is nothing; give one of them, or set biases")
         return self
 
 

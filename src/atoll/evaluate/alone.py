@@ -8,7 +8,6 @@ from torch import Tensor
 
 from atoll.data import holdout
 from atoll.data.store import Batch, Reader
-from atoll.data.text import TextStates
 from atoll.models.conditions import Condition, TextCondition
 from atoll.runs import Run, Stage, made_in
 from atoll.sampling.sampler import Sampler
@@ -23,26 +22,25 @@ class Drawn(NamedTuple):
 
 def drawn(run: Run, sampler: Sampler, number: int, num: int, seed: int, **settings: Any) -> Drawn:
     """Samples of one part from noise to data; of a part whose data are elsewhere, of all classes in turn."""
-    asked: dict[str, Any] = {"strategy": "oracle", "cluster": [number] * num, "seed": seed, **settings}
-    home = home_of(run, number)
-    own = None if home is None or not home.here else some_of(home, num, run.config.seed + 1)
-    condition: Condition = None
-    if sampler.ensemble.kind == "class":
-        condition = _classes(own, num, sampler.ensemble.classes)
-        asked["label"] = condition.tolist()
-    elif sampler.ensemble.kind == "text" and own is not None and own.text is not None:
-        condition = asked["text"] = _taken(own.text, torch.arange(num) % len(own.x_0))
+    home, ensemble = home_of(run, number), sampler.ensemble
+    wish: dict[str, Any] = {}
+    if home is not None and home.here:
+        own = some_of(home, num, run.config.seed + 1)
+        wish = asking(own, ensemble.kind, torch.arange(num) % len(own.x_0))
+    if ensemble.kind == "class" and not wish:
+        wish = {"label": (torch.arange(num) % ensemble.classes).tolist()}
+    asked = {"strategy": "oracle", "cluster": [number] * num, "seed": seed, **wish, **settings}
+    condition = torch.tensor(wish["label"]) if "label" in wish else wish.get("text")
     return Drawn(sampler.sample(num, **asked).cpu(), condition)
 
 
-def _classes(own: Batch | None, num: int, classes: int) -> Tensor:
-    if own is None or own.label is None:
-        return torch.arange(num) % classes
-    return own.label[torch.arange(num) % len(own.x_0)].clamp(min=0)
-
-
-def _taken(text: TextStates, rows: Tensor) -> TextCondition:
-    return TextCondition(text.tokens, text.mask, text.pooled)[rows]
+def asking(batch: Batch, kind: str, rows: Tensor) -> dict[str, Any]:
+    """What a sampler is asked that is to draw what these rows of real samples are."""
+    if kind == "class" and batch.label is not None:
+        return {"label": batch.label[rows].clamp(min=0).tolist()}
+    if kind == "text" and batch.text is not None:
+        return {"text": TextCondition(batch.text.tokens, batch.text.mask, batch.text.pooled)[rows]}
+    return {}
 
 
 def home_of(run: Run, number: int) -> Stage | None:

@@ -73,12 +73,16 @@ def seed_of(run: Run, number: int) -> int:
 
 
 def kept(run: Run, conditional: bool = False, most: int = 0) -> Calibration | None:
-    """What was fitted earlier, if it is of these networks, noise levels and, where said, so many samples."""
+    """What was fitted earlier, if it is of these networks, noise levels and, where said, so many samples.
+
+    What an earlier version fitted to real samples is nobody's.
+    """
     path = (run.path / CREDIT).with_name(FILE)
     record = read_stamped(path) if path.is_file() else {}
     entry = record.get(KINDS[conditional])
     if (
         entry is None
+        or "drawn" not in entry
         or most not in (0, record["samples"])
         or any(record[key] != value for key, value in _key(run).items())
     ):

@@ -184,16 +184,14 @@ def trace(
         calibration=calibration.fair(run, sampler, bool(labels), known),
         progress=None if progress is None else partial(progress, "noise levels"),
     )
-    near = neighbours.nearest(run, x_0, max(config.nearest, neighbours.VOTERS) if config.nearest else 0)
+    near = neighbours.lying(run, x_0, config.nearest)
     names = [values.part_name(run, k) for k in range(made.posterior.shape[1])]
     return [
         {
             "parts": names,
             **made.facts(row),
-            "nearest": None
-            if near is None
-            else [[one.facts() for one in part[: config.nearest]] for part in near[row]],
-            "near": None if near is None else neighbours.shares(near[row]),
+            "nearest": None if near is None else [[one.facts() for one in part] for part in near[row][0]],
+            "near": None if near is None else near[row][1],
         }
         for row in range(len(x_0))
     ]

@@ -5,7 +5,6 @@ too far on another (docs/results.md). The loss on held-out samples does not tell
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +12,8 @@ from torch import Tensor
 from atoll import devices
 from atoll.config import GUIDANCE_NUM, GUIDANCE_STEPS
 from atoll.data.store import Batch, Reader
+from atoll.evaluate import alone
 from atoll.evaluate.distances import Frechet
-from atoll.models.conditions import TextCondition
 from atoll.runs import Run, Stage, inputs
 from atoll.runs.chosen import GuidanceContents
 from atoll.sampling.opening import open_run_model
@@ -35,6 +34,9 @@ def choose(run: Run) -> Stage[GuidanceContents]:
     sampler = open_run_model(run, str(devices.best()), guidances=())
     real = _real(run)
     distance = distance_to(real.x_0)
+    some = (
+        torch.arange(GUIDANCE_NUM) * len(real.x_0) // GUIDANCE_NUM
+    )  # they rest by cluster: from all of them
 
     def tried(guidance: float) -> float:
         drawn = sampler.sample(
@@ -44,7 +46,7 @@ def choose(run: Run) -> Stage[GuidanceContents]:
             solver="dpm++",
             steps=GUIDANCE_STEPS,
             seed=run.config.seed,
-            **_asked(real, sampler.ensemble.kind),
+            **alone.asking(real, sampler.ensemble.kind, some),
         )
         return distance(drawn.cpu())
 
@@ -75,13 +77,3 @@ def distance_to(real: Tensor) -> Callable[[Tensor], float]:
 def _real(run: Run) -> Batch:
     clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
     return Reader(clusters, 1, run.config.seed).first(REAL)
-
-
-def _asked(real: Batch, kind: str) -> dict[str, Any]:
-    """What real samples are, from all over the data: whoever draws is told as much."""
-    some = torch.arange(GUIDANCE_NUM) * len(real.x_0) // GUIDANCE_NUM
-    if kind == "class" and real.label is not None:
-        return {"label": real.label[some].clamp(min=0).tolist()}
-    if kind == "text" and real.text is not None:
-        return {"text": TextCondition(real.text.tokens, real.text.mask, real.text.pooled)[some]}
-    return {}

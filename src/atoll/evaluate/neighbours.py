@@ -59,6 +59,12 @@ def nearest(run: Run, x_0: Tensor, count: int) -> list[list[list[Neighbour]]] | 
     return best
 
 
+def lying(run: Run, x_0: Tensor, most: int) -> list[tuple[list[list[Neighbour]], list[float]]] | None:
+    """Of each sample: the nearest `most` of each part, and how many of the nearest of all are of each."""
+    near = nearest(run, x_0, max(most, VOTERS) if most else 0)
+    return None if near is None else [([part[:most] for part in row], shares(row)) for row in near]
+
+
 def shares(near: Sequence[Sequence[Neighbour]], most: int = VOTERS) -> list[float]:
     """Of one sample: how many of its nearest training samples are of each part, from the nearest of each."""
     everybody = sorted((one.distance, number) for number, part in enumerate(near) for one in part)[:most]

@@ -129,9 +129,8 @@ def _make_all(run: Run, left: Sequence[Node], engine: Engine, screen: Screen) ->
         names = {node.name for node in waiting}
         ready = [node for node in waiting if not names.intersection(one.name for one in node.inputs)]
         here = [node for node in ready if not node.is_job]
-        here.sort(
-            key=lambda node: not node.kind.adopts
-        )  # if it is not there, nobody has read the data for it
+        # What a run begins with comes first: if it is not there, nobody has read the data for it.
+        here.sort(key=lambda node: not node.kind.adopts)
         if here:
             for node in here:
                 _make_here(node, engine, screen)

@@ -8,7 +8,7 @@ the base is zero at first. So an adapter that has learnt nothing is its base, bi
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -94,17 +94,16 @@ def asked(
 
 def layers(network: nn.Module, settings: AdapterSettings) -> dict[str, nn.Linear]:
     """The layers of a network that such an adapter updates, by name."""
-    wanted = [name for part in settings.targets.split("+") for name in LAYERS[part]] if settings.rank else []
-    return {
-        name: module
-        for name, module in network.named_modules()
-        if isinstance(module, nn.Linear) and _is_wanted(name, wanted)
-    }
+    return _linears(network, settings.targets.split("+") if settings.rank else ())
 
 
 def shifted(network: nn.Module, settings: AdapterSettings) -> dict[str, nn.Linear]:
     """The layers of a network to which such an adapter adds what it has learnt, by name."""
-    wanted = [name for part in LAYERS.values() for name in part] if settings.biases else []
+    return _linears(network, LAYERS if settings.biases else ())
+
+
+def _linears(network: nn.Module, parts: Iterable[str]) -> dict[str, nn.Linear]:
+    wanted = [name for part in parts for name in LAYERS[part]]
     return {
         name: module
         for name, module in network.named_modules()

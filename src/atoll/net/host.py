@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import APIRouter, FastAPI
@@ -52,6 +51,7 @@ from atoll.net.tables import Setting
 from atoll.net.verification import asking
 from atoll.runs import DONE, RESOLVED, Run, graph, stamped, stop_requests, write_json
 from atoll.runs.contributors import write_contributors
+from atoll.runs.run import differences
 from atoll.serve import listening
 from atoll.storage.clock import CLOCK, Clock
 from atoll.storage.store import open_store
@@ -242,21 +242,12 @@ def _known(database: Database, draft: Manifest) -> str | None:
         return None
     manifest = parse(Manifest, str(row.value["text"]).encode())
     earlier = validate(dict(manifest.resolved), "the manifest").model_dump(mode="json")
-    if other := list(_differing(earlier, draft.resolved)):
-        settings = ", ".join(other[:3]) + (", …" if len(other) > 3 else "")
+    if changed := differences(earlier, draft.resolved):
         raise RunError(
-            f"another recipe was published with this database ({settings}); set that, or give another name"
+            f"another recipe was published with this database (changed: {'; '.join(changed[:4])}); "
+            "set it back, or give this run another name"
         )
     return str(row.value["text"])
-
-
-def _differing(published: Any, asked: Any, key: str = "") -> Iterator[str]:
-    """Settings that are not what was published, each as one would say it."""
-    if isinstance(published, dict) and isinstance(asked, dict):
-        for name in {**published, **asked}:
-            yield from _differing(published.get(name), asked.get(name), f"{key}.{name}" if key else name)
-    elif published != asked:
-        yield f"{key}={json.dumps(published)}"
 
 
 def _fork(database: Database) -> str:

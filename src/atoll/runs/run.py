@@ -73,7 +73,7 @@ class Run:
             if not isinstance(error, StaleError):
                 raise
             tree = _tree(before[RESOLVED])
-            changed = _differences(tree, config.model_dump(mode="json")) if tree else []
+            changed = differences(tree, config.model_dump(mode="json")) if tree else []
             raise StaleError(f"{error} (changed: {'; '.join(changed[:4])})" if changed else error) from None
 
     def _withdraw(self, before: Mapping[str, bytes | None], since: int) -> None:
@@ -287,16 +287,16 @@ def _tree(text: bytes | None) -> dict[str, Any]:
     return {}
 
 
-def _differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> list[str]:
+def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Which keys of a config have other values, with both of them."""
-    differences = []
+    keys = []
     for key in sorted({*before, *after}):
         old, new = before.get(key), after.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            differences += _differences(old, new, f"{prefix}{key}.")
+            keys += differences(old, new, f"{prefix}{key}.")
         elif old != new:
-            differences.append(f"{prefix}{key} was {json.dumps(old)}, is {json.dumps(new)}")
-    return differences
+            keys.append(f"{prefix}{key} was {json.dumps(old)}, is {json.dumps(new)}")
+    return keys
 
 
 def runs_folder() -> Path:

@@ -90,14 +90,13 @@ async def _looked(
 
 def _nearest(run: Run, x_0: torch.Tensor, show: bool) -> dict[str, Any]:
     """The nearest of each part: ids, and pictures of them where whoever asks may see the data."""
-    most = run.config.credit.nearest
-    near = neighbours.nearest(run, x_0, max(most, neighbours.VOTERS) if most else 0)
+    near = neighbours.lying(run, x_0, run.config.credit.nearest)
     if near is None:
         return {"nearest": None}
-    named = [part[:most] for part in near[0]]
+    named, shares = near[0]
     shown = neighbours.by_id(run, [one.id for part in named for one in part]) if show else {}
     pictures = [[_one(run, one, shown.get(one.id)) for one in part] for part in named]
-    return {"nearest": pictures, "near": neighbours.shares(near[0])}
+    return {"nearest": pictures, "near": shares}
 
 
 def _one(run: Run, one: neighbours.Neighbour, x_0: torch.Tensor | None) -> schema.Nearest:
