@@ -69,6 +69,8 @@ def test_a_start_that_is_told_nothing_goes_along(tmp_path):
     before, after = (atoll.load(path).sample(5) for path in (run.path, tmp_path / "out"))
     assert same(before, after)
     assert not same(before, atoll.load(run.path, untold=False).sample(5))
+    with pytest.raises(ConfigError, match="stands for nobody else"):
+        atoll.load(run.path).sample(5, strategy="top-1", rest="start")
 
 
 def test_the_network_for_low_noise_goes_along(tmp_path):

@@ -172,6 +172,8 @@ def _check(config: SampleConfig, ensemble: Ensemble) -> None:
         )
     if config.rest == "start" and ensemble.weak is None:
         raise ConfigError("sample.rest 'start' needs against = 'start', whose network it asks")
+    if config.untold and ensemble.weak is not None and (ensemble.kind == "none" or config.rest == "start"):
+        raise ConfigError("untold is of a start that could be told more, and that stands for nobody else")
     if ensemble.maps and config.guidance != 1:
         raise ConfigError("a few-step student cannot be guided afterwards; bake it in: student.guidance")
 
