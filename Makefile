@@ -33,7 +33,7 @@ demo-network: $(STAMP)  ## a host and three workers on this machine, one of whic
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[net,serve]'
 	$(BIN)/python examples/demo_network.py
 
-test: $(STAMP_DEV)
+test: $(STAMP_DEV)  ## ATOLL_THOROUGH=1 tries every case, as CI does: see tests/thorough.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 	# What trains once more, as on a CPU that has what this one lacks, or lacks what it has: with the tests above
 	# it has run as this CPU is, as if it had bfloat16 units, and as if it had none. Left out is what trains

@@ -19,8 +19,9 @@ class FiniteData:
 
     def _log_density(self, x_t: Tensor, t: Tensor) -> Tensor:
         """log p_t(x | x_0) of every point up to a constant: (batch, n)."""
-        mean = (1 - t).view(-1, 1, 1) * self.points.flatten(1)[None]
-        return -(x_t.flatten(1)[:, None] - mean).square().sum(2) / (2 * t[:, None] ** 2)
+        x, points, alpha = x_t.flatten(1), self.points.flatten(1), 1 - t[:, None]
+        squares = x.square().sum(1, keepdim=True) + alpha**2 * points.square().sum(1)
+        return (alpha * (x @ points.T) - squares / 2) / t[:, None] ** 2
 
     def _velocity(self, x_t: Tensor, t: Tensor, log_weight: Tensor) -> Tensor:
         """E[noise - x_0 | x_t] with noise = (x_t - (1-t) x_0) / t."""

@@ -18,7 +18,7 @@ from atoll import config, threads
 from atoll.config import RunConfig
 from atoll.launch import warm
 from atoll.runs import Run, write_json
-from tests import commands, forge, hasty, holding, s3
+from tests import commands, forge, hasty, holding, s3, thorough
 from tests.clocks import ManualClock
 
 MEMORY = Path("/dev/shm")
@@ -298,6 +298,8 @@ FIRST = [
 
 
 SHAPES = ("tests/flow/", "tests/models/", "tests/sampling/", "tests/train/")
+if not thorough.THOROUGH:
+    SHAPES = ("tests/flow/", "tests/models/", "tests/sampling/test_sampler", "tests/train/test_loop")
 """Where shapes are checked at every call of networks and mathematics, which takes a quarter of their time.
 Elsewhere they are called as they are there."""
 
@@ -313,9 +315,13 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)  # after -k and -m, so that what they ask for is there
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest files come first; `--dist loadfile --no-loadscope-reorder` keeps to it."""
-    items.sort(key=_turn)
+    kept = thorough.kept(items)
+    names = {item.nodeid for item in kept}
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
+    items[:] = sorted(kept, key=_turn)
 
 
 def _turn(item: pytest.Item) -> int:

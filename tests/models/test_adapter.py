@@ -52,6 +52,7 @@ def stirred(model: nn.Module, seed: int = 3) -> nn.Module:
     return model
 
 
+@pytest.mark.each(8)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("modulation", ["block", "shared"])
 @pytest.mark.parametrize("targets", TARGETS)

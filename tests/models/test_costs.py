@@ -18,6 +18,7 @@ from atoll.models.dit import DiT, product
 from atoll.models.router import Router
 from atoll.train import optimiser
 from tests.models.test_dit import captions
+from tests.thorough import some
 
 GRIDS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((3, 8), (2,)),
@@ -89,7 +90,8 @@ def test_parameters_and_flops_are_those_of_the_network(shape, patch):
         len(set(column)) for column in zip(*map(dict.values, settings()), strict=True)
     )
     # The rank of samples meets every choice, condition and role, though not all of them at once.
-    for network in networks if len(patch) == 2 else networks[::5]:
+    networks = some(networks, 72) if len(patch) == 2 else networks[::5]
+    for network in networks:
         model = build(network)
         assert costs.parameters(network) == sum(value.numel() for value in model.parameters()), network
         assert costs.forward_flops(network) == pytest.approx(counted(model, network), rel=1e-9), network
@@ -171,6 +173,7 @@ SIZES = [
 ]
 
 
+@pytest.mark.each(18)
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize(("size", "shape", "batch"), SIZES)
@@ -298,7 +301,8 @@ def chosen(network: Network) -> dict[str, Any]:
 def test_adapters_are_counted_for_every_combination_of_settings():
     """Weights exactly, all and those that are learnt; FLOPs as torch's own counter has them."""
     shape, patch = GRIDS[1]
-    for adapted in with_adapters([network for network in every(shape, patch) if not network.clusters]):
+    networks = [network for network in every(shape, patch) if not network.clusters]
+    for adapted in some(with_adapters(networks), 72):
         network = replace(adapted, adapter=None)
         model = adapter.attach(build(network), adapted.adapter)
         assert costs.parameters(adapted) == sum(value.numel() for value in model.parameters()), adapted

@@ -39,6 +39,7 @@ def part(asked: tuple[Any, ...], rows: slice) -> tuple[Any, ...]:
     return tuple(None if value is None else value[rows] for value in asked)
 
 
+@pytest.mark.each(10)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.parametrize("kind", ["class", "text", "none"])
 @pytest.mark.parametrize("batch", [1, 40])
@@ -49,6 +50,7 @@ def test_one_adapter_whether_its_update_goes_into_the_weights_or_not(settings, k
     torch.testing.assert_close(found, alone(settings, 3, asked, kind), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.each(10)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.parametrize("kind", ["class", "text", "none"])
 @pytest.mark.parametrize("counts", [[3, 3, 3], [1, 5, 2]])

@@ -48,6 +48,7 @@ def waits(strategy: str, steps: int, **settings: object) -> collections.Counter[
         return collections.Counter(gpu.places())
 
 
+@pytest.mark.each(3)
 @pytest.mark.parametrize("solver", ["euler", "heun", "dpm++"])
 @pytest.mark.parametrize("strategy", ["ancestral", "full"])
 def test_steps_never_wait_where_it_is_known_whom_to_ask(strategy, solver):

@@ -38,6 +38,7 @@ def close(left, right):
     return (left - right).abs().max() <= 1e-5 * right.abs().max().clamp(min=1)
 
 
+@pytest.mark.each(7)
 @pytest.mark.parametrize("solver", ["euler", "heun", "dpm++"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_sample_does_not_depend_on_its_company(sampler, strategy, solver):

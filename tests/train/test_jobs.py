@@ -144,6 +144,7 @@ def losses(stage):
     return [line["loss"] for line in read_lines(stage.path / "metrics.jsonl")]
 
 
+@pytest.mark.each(6)
 @pytest.mark.parametrize("path", ["linear", "cosine", "linear-beta", "scaled-linear"])
 @pytest.mark.parametrize("prediction", ["velocity", "noise", "data", "v"])
 def test_every_objective_trains_and_is_written_down(prepared, path, prediction):

@@ -84,6 +84,7 @@ HOW = {
 }
 
 
+@pytest.mark.each(4)
 @pytest.mark.parametrize("how", HOW.values(), ids=HOW)
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_of_an_expert_never_wait(kind, how):
@@ -106,6 +107,7 @@ def test_steps_of_a_router_never_wait(kind):
     assert not gpu.waits, gpu.told()
 
 
+@pytest.mark.each(4)
 @pytest.mark.parametrize(("kind", "guidance"), [("class", 1.0), ("class", 2.0), ("text", 2.0)])
 @pytest.mark.parametrize("who", ["label", "ensemble", "sampled"])
 def test_steps_of_a_student_wait_only_for_a_teacher_that_is_drawn(kind, who, guidance):

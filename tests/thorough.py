@@ -1,0 +1,99 @@
+"""How much of what repeats itself is tried: a spread of it by `make test`, all of it by CI.
+
+Some tests hold one promise against many generated cases, or on everything that could serve them. Every
+promise is held either way: on the first and the last case and some between (`some`), on every value of every
+parameter (`@pytest.mark.each(number)`), on all that may serve in turn (`IN_TURN`).
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+THOROUGH = os.environ.get("ATOLL_THOROUGH", "0") == "1"
+IN_TURN = ("database_url", "width", "scheme", "place", "machine", "worker")
+"""Parameters whose values serve a test alike: databases, windows of a browser, a folder or a store."""
+CONTRACTS = "tests/contracts/"
+"""What everybody has to keep is asked of everybody."""
+
+T = TypeVar("T")
+
+
+def some(cases: Iterable[T], most: int, thorough: bool = THOROUGH) -> list[T]:
+    """At most so many cases, evenly spread from the first to the last; all of them if thorough."""
+    every = list(cases)
+    if thorough or len(every) <= most:
+        return every
+    if most == 1:
+        return every[:1]
+    return [every[round(turn * (len(every) - 1) / (most - 1))] for turn in range(most)]
+
+
+def kept(items: list[Any], thorough: bool = THOROUGH) -> list[Any]:
+    """Tests without what only repeats others. Who asks for a case by its name gets it."""
+    if thorough:
+        return items
+    left = {item.nodeid for item in _each(_in_turn(items))}
+    return [item for item in items if item.nodeid in left]
+
+
+def covering(cases: list[dict[str, str]], number: int) -> list[int]:
+    """Which cases to take: so many, more if that does not give each value of each parameter, the first first.
+
+    Always one that has most new values, and of those one whose values were taken least often.
+    """
+    taken: Counter[tuple[str, str]] = Counter()
+    missing = {pair for case in cases for pair in case.items()}
+    chosen: list[int] = []
+    while len(chosen) < len(cases) and (missing or len(chosen) < number):
+        left = [index for index in range(len(cases)) if index not in chosen]
+        best = max(left, key=lambda index: _worth(cases[index], missing, taken))
+        chosen.append(best)
+        taken.update(cases[best].items())
+        missing -= set(cases[best].items())
+    return sorted(chosen)
+
+
+def _worth(case: dict[str, str], missing: set[tuple[str, str]], taken: Counter[tuple[str, str]]) -> Any:
+    return len(missing & set(case.items())), -sum(taken[pair] for pair in case.items())
+
+
+def _each(items: list[Any]) -> list[Any]:
+    """Tests, and of those that are marked so as many cases as give each value of each parameter."""
+    marked: dict[str, list[Any]] = {}
+    for item in items:
+        if _params(item) and item.get_closest_marker("each"):
+            marked.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    dropped = set()
+    for group in marked.values():
+        cases = [{name: repr(value) for name, value in _params(item).items()} for item in group]
+        chosen = covering(cases, group[0].get_closest_marker("each").args[0])
+        dropped |= {item.nodeid for number, item in enumerate(group) if number not in chosen}
+    return [item for item in items if item.nodeid not in dropped]
+
+
+def _in_turn(items: list[Any]) -> list[Any]:
+    """Of tests that differ only by who serves them a file has the first, then the second, and so on."""
+    alike: dict[Any, list[Any]] = {}
+    for item in items:
+        alike.setdefault(_whoever_serves(item), []).append(item)
+    turns: Counter[str] = Counter()
+    left = []
+    for group in alike.values():
+        file = group[0].nodeid.partition("::")[0]
+        left.append(group[turns[file] % len(group)])
+        turns[file] += len(group) > 1
+    return left
+
+
+def _whoever_serves(item: Any) -> Any:
+    """What a test is but for that."""
+    params = _params(item)
+    if item.nodeid.startswith(CONTRACTS) or not any(name in params for name in IN_TURN):
+        return item.nodeid
+    others = [f"{name}={value!r}" for name, value in params.items() if name not in IN_TURN]
+    return (item.nodeid.partition("[")[0], *others)
+
+
+def _params(item: Any) -> dict[str, Any]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
