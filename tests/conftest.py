@@ -7,6 +7,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ batch = 8
 lr = 1e-2
 log_every = 2
 save_every = 3
+compile = "off"
 [router]
 width = 16
 depth = 1
@@ -64,6 +66,7 @@ patch = [7, 7]
 steps = 6
 batch = 8
 lr = 1e-2
+compile = "off"
 [sample]
 num = 6
 steps = 3
@@ -187,14 +190,16 @@ Taught = Callable[..., Run]
 def taught(finished: Run) -> Taught:
     """Give the finished run with a [student]: tiny unless said otherwise."""
 
-    def make(**student: object) -> Run:
-        tree = finished.config.model_dump(mode="json")
-        tiny = {"steps": 10, "batch": 8, "lr": 1e-2, "log_every": 2, "save_every": 3}
-        run = Run(finished.path, config.validate({**tree, "student": {**tiny, **student}}, "a test"))
-        write_json(run.path / "resolved.json", run.config.model_dump(mode="json"))
-        return run
+    return partial(with_student, finished)
 
-    return make
+
+def with_student(finished: Run, **student: object) -> Run:
+    """A finished run in which a student is wanted, too."""
+    tree = finished.config.model_dump(mode="json")
+    tiny = {"steps": 10, "batch": 8, "lr": 1e-2, "log_every": 2, "save_every": 3, "compile": "off"}
+    run = Run(finished.path, config.validate({**tree, "student": {**tiny, **student}}, "a test"))
+    write_json(run.path / "resolved.json", run.config.model_dump(mode="json"))
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -75,6 +75,11 @@ def test_what_is_asked_for_by_name_is_not_left_out():
     assert thorough.kept(asked, thorough=False) == asked
 
 
+def test_what_only_has_such_a_name_is_no_repetition():
+    bytes_of_it = [item("changed", place=place) for place in range(5)]
+    assert thorough.kept(bytes_of_it, thorough=False) == bytes_of_it
+
+
 def test_what_goes_together_is_no_repetition():
     pairs = [item("fits", width=width, heads=heads) for width, heads in ((384, 6), (768, 12))]
     assert thorough.kept(pairs, thorough=False) == pairs
@@ -83,3 +88,7 @@ def test_what_goes_together_is_no_repetition():
 def test_a_contract_is_kept_by_everybody():
     stores = [item("held", "tests/contracts/test_it.py", machine=machine) for machine in ("folder", "s3")]
     assert thorough.kept(stores, thorough=False) == stores
+
+
+def test_what_is_drawn_anew_is_tried_more_often_if_asked():
+    assert (thorough.often(10, 5, thorough=False), thorough.often(10, 5, thorough=True)) == (5, 10)

@@ -11,7 +11,12 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 THOROUGH = os.environ.get("ATOLL_THOROUGH", "0") == "1"
-IN_TURN = ("database_url", "width", "scheme", "place", "machine", "worker")
+IN_TURN: dict[str, tuple[Any, ...]] = {
+    "database_url": ("sqlite", "postgresql"),
+    "width": (390, 1280),
+    "scheme": ("dark", "light"),
+    **dict.fromkeys(("place", "machine", "worker"), ("folder", "s3")),
+}
 """Parameters whose values serve a test alike: databases, windows of a browser, a folder or a store."""
 CONTRACTS = "tests/contracts/"
 """What everybody has to keep is asked of everybody."""
@@ -27,6 +32,11 @@ def some(cases: Iterable[T], most: int, thorough: bool = THOROUGH) -> list[T]:
     if most == 1:
         return every[:1]
     return [every[round(turn * (len(every) - 1) / (most - 1))] for turn in range(most)]
+
+
+def often(thoroughly: int, otherwise: int, thorough: bool = THOROUGH) -> int:
+    """How many times something is tried that is drawn anew each time."""
+    return thoroughly if thorough else otherwise
 
 
 def kept(items: list[Any], thorough: bool = THOROUGH) -> list[Any]:
@@ -89,9 +99,9 @@ def _in_turn(items: list[Any]) -> list[Any]:
 def _whoever_serves(item: Any) -> Any:
     """What a test is but for that."""
     params = _params(item)
-    if item.nodeid.startswith(CONTRACTS) or not any(name in params for name in IN_TURN):
+    others = [f"{name}={value!r}" for name, value in params.items() if value not in IN_TURN.get(name, ())]
+    if item.nodeid.startswith(CONTRACTS) or len(others) == len(params):
         return item.nodeid
-    others = [f"{name}={value!r}" for name, value in params.items() if name not in IN_TURN]
     return (item.nodeid.partition("[")[0], *others)
 
 

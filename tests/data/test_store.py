@@ -54,6 +54,7 @@ WINDOWED = 40_000
 """Bytes that hold fewer than all 1,700 samples of 48 bytes: the reader must go by windows of groups."""
 
 
+@pytest.mark.each(4)
 @pytest.mark.parametrize("memory", [WINDOWED, 2**20])
 @pytest.mark.parametrize("batch", [1, 64, 1700, 2500])
 def test_every_sample_comes_once_per_epoch(run: Run, memory: int, batch: int) -> None:

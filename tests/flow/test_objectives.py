@@ -56,7 +56,6 @@ def state(name: str, t: float, batch: int = 4) -> tuple[torch.Tensor, ...]:
     return alpha, sigma, x_0, noise, path.point(x_0, noise, times), times
 
 
-@pytest.mark.each(6)
 @pytest.mark.parametrize(("name", "prediction"), PAIRS)
 @given(st.floats(0.03, 0.93))
 def test_every_target_becomes_the_velocity(name, prediction, t):

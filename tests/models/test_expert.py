@@ -143,6 +143,7 @@ MIXES = {
 }
 
 
+@pytest.mark.each(2)
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("strategy", ["full", "ancestral"])
 def test_mixed_ensembles_of_exact_experts_sample_the_mixture(mix, strategy):

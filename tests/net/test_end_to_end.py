@@ -18,6 +18,7 @@ from atoll.runs import Run, graph, write_json
 from tests import commands
 from tests.net import namespaces
 from tests.net.doing import PINNED
+from tests.thorough import some
 
 pytestmark = pytest.mark.slow
 WORKERS, KILLS = 4, 4
@@ -27,11 +28,11 @@ def settings():
     return [word for setting in PINNED for word in ("--set", setting)]
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", some(["postgresql", "sqlite"], 1))
 def test_four_strangers_make_the_same_bits_as_one_machine(tiny, tmp_path, recorded, request, kind):
     """From images to samples; `recorded` is the same run in one process, which equals `atoll run`.
 
-    On SQLite workers are killed at random as well, with what they do, and started again.
+    Workers are killed at random, with what they do, and started again.
     """
     url = str(tmp_path / "atoll.db") if kind == "sqlite" else request.getfixturevalue("postgresql").new()
     runs = tmp_path / "hosted"
@@ -52,7 +53,7 @@ def test_four_strangers_make_the_same_bits_as_one_machine(tiny, tmp_path, record
             for number in range(WORKERS):
                 _measured(tmp_path / f"home{number}")
                 workers.append(join(number))
-            killed = _kill_some(workers, join, tmp_path) if kind == "sqlite" else 0
+            killed = _kill_some(workers, join, tmp_path)
             ends = [worker.communicate(timeout=900) for worker in workers]
             assert [worker.returncode for worker in workers] == [0] * WORKERS, ends
             host.terminate()  # all have heard that it is finished

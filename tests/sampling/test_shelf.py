@@ -18,6 +18,7 @@ from atoll.sampling import bases, building
 from atoll.sampling.opening import open_run_model
 from atoll.sampling.roster import Roster
 from atoll.train import jobs
+from tests.thorough import some
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_one_base_for_all(adapted):
     )
 
 
-@pytest.mark.parametrize("strategy", ["ancestral", "top-1", "top-2", "full"])
+@pytest.mark.parametrize("strategy", some(["ancestral", "top-1", "top-2", "full"], 2))
 def test_samples_are_those_of_merged_weights(adapted, strategy, tmp_path):
     """Each adapter written out as a network by itself; tokens cannot be, so they are left out."""
     tensors = checkpoint.read_tensors(adapted.expert(2).path / checkpoint.WEIGHTS)

@@ -11,6 +11,7 @@ from atoll.models import checkpoint
 from atoll.runs import Run, read_json
 from atoll.sampling import sample
 from atoll.train import few_step, jobs, student
+from tests.conftest import linked, with_student
 from tests.interruptions import stop_when
 from tests.train.test_jobs import losses, weights
 from tests.train.test_loop import assert_equal, states
@@ -40,13 +41,21 @@ def told(network, x_t, t, r):
     return network(x_t, t, None, r)
 
 
+@pytest.fixture(scope="module")
+def _dense(_tiny_finished, tmp_path_factory):
+    """A dense student, made once for all tests."""
+    finished = linked(_tiny_finished, tmp_path_factory.mktemp("dense") / "finished")
+    return student.dense(with_student(finished, few=FEW)).path
+
+
 @pytest.fixture
-def pupil(taught):
+def pupil(taught, _dense):
     """A run with a dense student, and a few-step one to be."""
 
     def make(**few):
         run = taught(few={**FEW, **few})
-        student.dense(run)
+        shutil.copytree(_dense, run.student.path, dirs_exist_ok=True)
+        assert run.student.done
         return run
 
     return make

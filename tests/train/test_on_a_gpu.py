@@ -267,7 +267,7 @@ def test_compiling_is_tried_on_a_gpu_and_given_up_with_one_line(prepared, monkey
         raise RuntimeError("backend='inductor' raised:\nInvalidCxxCompiler: No working C++ compiler found")
 
     monkeypatch.setattr(torch, "compile", no_compiler)
-    run = prepared()
+    run = prepared("expert.compile=auto")
     with pretended_gpu():
         jobs.expert(run, 0)
     assert [record.getMessage() for record in caplog.records if record.name == hardware.__name__] == [

@@ -205,7 +205,7 @@ def test_compiling_is_decided_once_for_all_rounds_of_a_site(taught, monkeypatch)
         return False
 
     monkeypatch.setattr(loop.Steps, "_compiling_helps", trial)
-    run = taught(sites=TWO)
+    run = taught(sites=TWO, compile="auto")
     rounds.all_rounds(run)
     assert run.student.contents.rounds == 3
     assert tried == ["student/site-00", "student/site-01"]
