@@ -18,8 +18,12 @@ from atoll.sampling.opening import open_run_model
     ],
 )
 def test_guidance_grows_as_long_as_that_helps(best, guidances, expected, tried):
-    found = guidance.chosen(guidances, lambda scale: (scale - best) ** 2)
-    assert (found.guidance, [scale for scale, _ in found.distances]) == (expected, tried)
+    best_of, distances = guidance.nearest(guidances, lambda scale: (scale - best) ** 2)
+    assert (best_of, [scale for scale, _ in distances]) == (expected, tried)
+
+
+def test_of_one_value_nothing_is_asked():
+    assert guidance.nearest((1.5,), lambda scale: pytest.fail("asked")) == (1.5, ())
 
 
 def test_the_distance_is_that_of_the_principal_components():
@@ -44,7 +48,7 @@ def test_a_run_samples_with_what_was_chosen_and_so_does_its_export(prepared, tmp
     for node in graph.nodes(run):
         if node.kind.training is not None:
             node.make()
-    with pytest.raises(RunError, match="chooses one"):
+    with pytest.raises(RunError, match="`atoll run` chooses"):
         open_run_model(run)
     graph.node(run, "guidance").make()
     found = run.guidance.contents
@@ -66,7 +70,7 @@ def test_a_finished_choice_is_not_made_again(prepared, monkeypatch):
         if node.kind.training is not None:
             node.make()
     before = guidance.choose(run).record
-    monkeypatch.setattr(guidance, "chosen", None)
+    monkeypatch.setattr(guidance, "nearest", None)
     assert guidance.choose(run).record == before
     assert before.contents.facts()["guidance"] == 1.0
 
@@ -92,3 +96,31 @@ def test_experts_that_are_told_classes_choose_too(prepared, monkeypatch):
     assert kind == "class" and len(chosen) == 128 and batch.cluster[chosen].unique().tolist() == [0, 1, 2]
     before = inputs.guidance_from(run)["sample"]
     assert before != inputs.guidance_from(run.changed(["sample.untold=false"]))["sample"]
+
+
+def test_how_far_experts_are_taken_is_chosen_before_guidance_and_kept(prepared, tmp_path, monkeypatch):
+    asked, nearest = [], guidance.nearest
+
+    def noted(values, tried):
+        asked.append(tuple(values))
+        return nearest(values, lambda value: abs(value - 2) + 0 * tried(value))
+
+    monkeypatch.setattr(guidance, "nearest", noted)
+    small = [f"{part}.steps=2" for part in ("start", "expert", "router")]
+    more = ["sample.extrapolations=[1.0,2.0]", "sample.steps=2", "sample.num=4", "sample.precision='float32'"]
+    run = prepared(*small, *more, "expert.precision='float32'")
+    for node in graph.nodes(run):
+        if node.kind.training is not None:
+            node.make()
+    with pytest.raises(RunError, match="or say extrapolate="):
+        open_run_model(run)
+    graph.node(run, "guidance").make()
+    assert asked == [(1.0, 2.0), (1.0,)]
+    choice = run.guidance.contents
+    assert (choice.extrapolate, choice.guidance, choice.distances) == (2.0, 1.0, ())
+    assert [reach for reach, _ in choice.extrapolations] == [1.0, 2.0]
+    export.export(run, str(tmp_path / "out"))
+    farther = open_run_model(run, extrapolations=(), extrapolate=2.0).sample(4)
+    assert not torch.equal(farther, open_run_model(run, extrapolate=1.0).sample(4))
+    for place in (run.path, tmp_path / "out"):
+        assert torch.equal(atoll.load(place).sample(4), farther)

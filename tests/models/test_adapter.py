@@ -93,6 +93,27 @@ def test_merged_weights_answer_as_the_adapter_does(kind, biases):
     torch.testing.assert_close(whole(*question(kind)), model(*question(kind)), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("reach", [0.0, 1.0, 2.5])
+def test_an_adapter_goes_as_far_as_the_network_that_it_makes(reach):
+    """θ_0 + s (θ - θ_0) of merged weights, and the same of what an adapter adds."""
+    settings = AdapterSettings(rank=2, biases=True)
+    base = network("class").state_dict()
+    own = adapter.learnt(stirred(adapter.attach(network("class"), settings)))
+    whole = adapter.merged(base, own, settings)
+    farther = adapter.merged(base, adapter.scaled(own, reach), settings)
+    for name, value in base.items():
+        torch.testing.assert_close(farther[name], torch.lerp(value, whole[name], reach))
+
+
+def test_what_learnt_tokens_say_is_scaled_and_their_keys_are_not():
+    own = {
+        "trunk.blocks.0.attention.tokens.keys": torch.ones(2),
+        "trunk.blocks.0.tokens.values": torch.ones(2),
+    }
+    farther = adapter.scaled(own, 2.0)
+    assert [float(value[0]) for value in farther.values()] == [1.0, 2.0]
+
+
 def test_tokens_are_not_merged():
     with pytest.raises(ConfigError, match="cannot be merged"):
         adapter.merged({}, {}, AdapterSettings(tokens=1))

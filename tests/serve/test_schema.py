@@ -9,7 +9,12 @@ from atoll.serve.schema import ImagesRequest, SamplesRequest
 
 
 def test_everything_that_a_sampler_can_do_can_be_asked_for():
-    left = {"batch", "prompts", "guidances"}  # the server's own matter; said by `prompt`; chosen by the run
+    left = {
+        "batch",
+        "prompts",
+        "guidances",
+        "extrapolations",
+    }  # the server's own matter; said by `prompt`; chosen by the run
     assert set(SampleConfig.model_fields) - set(OPENING) - left <= set(SamplesRequest.model_fields)
     assert {"label", "prompt", "cluster", "seeds"} <= set(SamplesRequest.model_fields)
 

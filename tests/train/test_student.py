@@ -101,7 +101,7 @@ def test_without_a_common_start_there_is_neither_a_mean_nor_a_start(taught, init
 def test_students_of_experts_with_one_start(prepared, init):
     start = jobs.expert(prepared("partition.clusters=1", name="start"), 0)
     tiny = ["student.steps=1", "student.batch=8", "student.lr=1e-12", f"student.init={init}"]
-    run = prepared(f"expert.init={start.path}", "expert.steps=3", *tiny)
+    run = prepared(f"expert.init={start.path}", "expert.steps=3", "sample.against='start'", *tiny)
     for k in range(3):
         jobs.expert(run, k)
     stage = student.dense(run)
@@ -110,6 +110,8 @@ def test_students_of_experts_with_one_start(prepared, init):
     for key, value in weights(stage).items():
         mean = sum(share * one[key] for share, one in zip(shares, every, strict=True))
         torch.testing.assert_close(value, mean, atol=1e-6, rtol=1e-5)
+    one = atoll.load(run.path, model="student")  # which has no start to move away from
+    assert one.sample(2).isfinite().all()
 
 
 def test_an_expert_of_another_size_is_no_start(taught):

@@ -57,7 +57,7 @@ def judged(run: Run, number: int) -> Labelled:
 
 def drawn_by(run: Run, number: int, count: int, seed: int = 0) -> Labelled:
     """Samples that a part draws itself, of its classes as often as it has them."""
-    sampler = open_run_model(run, precision="float32", experts=(number,))
+    sampler = open_run_model(run, precision="float32", experts=(number,), extrapolate=1.0)
     label = None
     if sampler.ensemble.classes:
         counts = grown.shares(run).counts

@@ -129,6 +129,8 @@ def _drawing(config: RunConfig) -> Iterator[str]:
         yield "sample.rest 'start' asks the start what experts are asked: leave out sample.untold"
     if sample.guidances and config.condition.kind == "none" and sample.against != "start":
         yield "sample.guidances without a condition are away from a start: set sample.against = 'start'"
+    if (sample.extrapolate != 1 or sample.extrapolations) and not all(_begins(config)):
+        yield "sample.extrapolate needs what every expert began with: add [start], or set expert.init"
     if sample.model == "few-step" and sample.guidance != 1:
         yield "a few-step student cannot be guided afterwards: set student.guidance, not sample.guidance"
 
@@ -157,6 +159,12 @@ def _share_a_start(config: RunConfig) -> bool:
     """Whether all experts begin with the same network."""
     starts = {config.expert_for(index).begins for index in range(config.partition.clusters)}
     return config.start is not None or (len(starts) == 1 and None not in starts)
+
+
+def _begins(config: RunConfig) -> list[bool]:
+    """Whether each expert begins with a network."""
+    experts = map(config.expert_for, range(config.partition.clusters))
+    return [config.start is not None or expert.begins is not None for expert in experts]
 
 
 def _shape_of(network: NetworkConfig) -> dict[str, object]:

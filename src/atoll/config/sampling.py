@@ -58,6 +58,11 @@ class SampleConfig(Section):
     guidances: tuple[Annotated[float, Field(ge=1)], ...] = Field((), strict=False)
     """Guidances to choose from once experts are trained, in the place of `guidance`: from the first on, as
     long as a few samples come nearer to the data. What is best differs by data."""
+    extrapolate: float = Field(1.0, ge=0, le=100)
+    """How far experts go from the network that they began with, in their weights: 1 is where training took
+    them, 2 twice as far. What guidance away from the start does, for one pass instead of two."""
+    extrapolations: tuple[Annotated[float, Field(ge=0, le=100)], ...] = Field((), strict=False)
+    """Values of `extrapolate` to choose from once experts are trained, before those of `guidances`."""
     guided: tuple[float, float] = Field((0.0, 1.0), strict=False)
     """The interval of t in which guidance acts."""
     seed: int = Field(0, ge=0)
@@ -82,6 +87,11 @@ class SampleConfig(Section):
     disagreement of every sample, and a picture."""
     missing: Literal["fail", "skip"] = "fail"
     """What to do about an expert that is missing or damaged: stop, or serve with the rest."""
+
+    @property
+    def chooses(self) -> bool:
+        """Whether something is chosen by samples once experts are trained."""
+        return bool(self.guidances or self.extrapolations)
 
 
 class EvaluateConfig(Section):

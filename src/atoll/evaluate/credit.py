@@ -114,7 +114,8 @@ def _opened(run: Run) -> Sampler:
 
 
 def _ensemble(run: Run) -> Ensemble:
-    return _opened(run).ensemble
+    """Experts as they were trained: what they are worth is told by losses, which are least there."""
+    return open_run_model(run, precision=EXACT, model="ensemble", experts=None, extrapolate=1.0).ensemble
 
 
 def _base(run: Run) -> Velocity | None:

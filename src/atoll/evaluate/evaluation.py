@@ -58,6 +58,8 @@ def measure(run: Run, progress: Report | None = None) -> dict[str, Any]:
         "strategies": rows,
     }
     if config.routing and len(ensemble.experts) > 1 and ensemble.router is not None:
+        if sampler.defaults.extrapolate != 1:  # losses are those of experts as they were trained
+            ensemble = open_run_model(run, extrapolate=1.0).ensemble
         examined = routing.examine(
             ensemble, run, config.routing, experts=not ensemble.absent, resamples=config.bootstrap
         )

@@ -1,9 +1,10 @@
-"""How far samples are best moved away from the start: tried on a few, by their distance to the data.
+"""How far experts and samples are best moved away from the start: tried on a few, by their distance to data.
 
 What is best differs by data: twice as far brings experts of one set a third nearer to it and is three times
 too far on another (docs/results.md). The loss on held-out samples does not tell, a few samples do.
 """
 
+import functools
 from collections.abc import Callable, Iterable
 
 import torch
@@ -17,6 +18,7 @@ from atoll.evaluate.distances import Frechet
 from atoll.runs import Run, Stage, inputs
 from atoll.runs.chosen import GuidanceContents
 from atoll.sampling.opening import open_run_model
+from atoll.sampling.sampler import Sampler
 
 REAL = 4000
 """At most so many real samples are compared with."""
@@ -27,18 +29,40 @@ WIDTH = 24
 
 
 def choose(run: Run) -> Stage[GuidanceContents]:
-    """Draw a few samples with each guidance, and keep the one whose samples are nearest to the data."""
+    """Draw a few samples with each extrapolation, then with each guidance; keep the nearest to the data."""
     stage, made_from = run.guidance, inputs.guidance_from(run)
     if not stage.begin(made_from):
         return stage
-    sampler = open_run_model(run, str(devices.best()), guidances=())
+    draw, asked = _drawn_from(run), run.config.sample
+    first = min(asked.guidances, default=asked.guidance)
+    farther = nearest(asked.extrapolations or (asked.extrapolate,), lambda reach: draw(reach, first))
+    reach = farther[0]
+    guided = nearest(asked.guidances or (asked.guidance,), lambda guidance: draw(reach, guidance))
+    contents = GuidanceContents(
+        guidance=guided[0],
+        distances=guided[1] if asked.guidances else (),
+        extrapolate=reach,
+        extrapolations=farther[1] if asked.extrapolations else (),
+    )
+    stage.finish(made_from, [], contents)
+    return stage
+
+
+def _drawn_from(run: Run) -> Callable[[float, float], float]:
+    """Tells how far a few samples are from the data, by extrapolation and guidance; each is drawn once."""
     real = _real(run)
     distance = distance_to(real.x_0)
     some = (
         torch.arange(GUIDANCE_NUM) * len(real.x_0) // GUIDANCE_NUM
     )  # they rest by cluster: from all of them
 
-    def tried(guidance: float) -> float:
+    @functools.cache
+    def opened(reach: float) -> Sampler:
+        return open_run_model(run, str(devices.best()), guidances=(), extrapolations=(), extrapolate=reach)
+
+    @functools.cache
+    def tried(reach: float, guidance: float) -> float:
+        sampler = opened(reach)
         drawn = sampler.sample(
             GUIDANCE_NUM,
             guidance=guidance,
@@ -50,19 +74,25 @@ def choose(run: Run) -> Stage[GuidanceContents]:
         )
         return distance(drawn.cpu())
 
-    stage.finish(made_from, [], chosen(run.config.sample.guidances, tried))
-    return stage
+    return tried
 
 
-def chosen(guidances: Iterable[float], tried: Callable[[float], float]) -> GuidanceContents:
-    """The best of some guidances, which are tried from the least on as long as that helps."""
+def nearest(
+    values: Iterable[float], tried: Callable[[float], float]
+) -> tuple[float, tuple[tuple[float, float], ...]]:
+    """The best of some values, which are tried from the least on as long as that helps; and what was tried.
+
+    Of one value nothing is asked.
+    """
+    several = sorted(set(values))
+    if len(several) == 1:
+        return several[0], ()
     distances: list[tuple[float, float]] = []
-    for guidance in sorted(guidances):
-        distances.append((guidance, tried(guidance)))
+    for value in several:
+        distances.append((value, tried(value)))
         if len(distances) > 1 and distances[-1][1] > distances[-2][1]:
             break
-    best = min(distances, key=lambda pair: pair[1])
-    return GuidanceContents(guidance=best[0], distances=tuple(distances))
+    return min(distances, key=lambda pair: pair[1])[0], tuple(distances)
 
 
 def distance_to(real: Tensor) -> Callable[[Tensor], float]:

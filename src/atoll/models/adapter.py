@@ -32,7 +32,15 @@ LAYERS = {
 """Layers of a block, by what a recipe calls them."""
 SHARED = "trunk.shared"
 """The layer of modulation that all blocks share, where they do."""
-A, B, SHIFT = "lora_a", "lora_b", "shift"
+A, B, SHIFT, VALUES = "lora_a", "lora_b", "shift", "values"
+
+
+def scaled(tensors: Tensors, factor: float) -> Tensors:
+    """An adapter that changes its base so many times as much: all that is added is linear in these."""
+    if factor == 1:
+        return tensors
+    added = (f".{B}", f".{SHIFT}", f".{VALUES}")
+    return {name: value * factor if name.endswith(added) else value for name, value in tensors.items()}
 
 
 class Adapted(nn.Module):

@@ -14,7 +14,7 @@ from atoll.data.hub import HUB
 from atoll.errors import AtollError, ConfigError, reason, refusal
 from atoll.models import checkpoint
 from atoll.publish import card, public
-from atoll.runs import RESOLVED, Run, Stage, edges, file_digest, graph, inputs, stamped, write_json
+from atoll.runs import RESOLVED, Run, Stage, edges, file_digest, graph, stamped, write_json
 from atoll.runs.components import Members, write_members
 from atoll.runs.contributors import read_contributors, write_contributors
 from atoll.runs.records import PartitionContents, StageRecord
@@ -135,8 +135,11 @@ def _write_ensemble(run: Run, folder: Path) -> None:
         _copy_network(base, folder / base.path.relative_to(run.path))
     Stage(folder / "partition").write(StageRecord.of({}, {}, _borrowing(run, folder)))
     config = public.config(run.config)
-    if config.sample.guidances:  # what was chosen is no longer a question
-        chosen = {"guidance": run.guidance.contents.guidance, "guidances": ()}
+    if config.sample.chooses:  # what was chosen is no longer a question
+        choice = run.guidance.contents
+        chosen: dict[str, Any] = {"guidances": (), "extrapolations": ()}
+        chosen |= {"guidance": choice.guidance} if config.sample.guidances else {}
+        chosen |= {"extrapolate": choice.extrapolate} if config.sample.extrapolations else {}
         config = config.model_copy(update={"sample": config.sample.model_copy(update=chosen)})
     write_json(folder / RESOLVED, stamped(config.model_dump(mode="json")))
     copy = Run.open(folder)
@@ -167,8 +170,8 @@ def _bases(run: Run) -> list[Stage]:
 def _copy_weak(run: Run, copy: Run) -> None:
     """What samples are guided away from, into its place in the copy, if it is not there as a base."""
     for name in edges.weak(run.config):
-        place, begins = graph.node(copy, name).stage, inputs.beginning(run, 0)
-        if begins is not None and not place.done:
+        place, begins = graph.node(copy, name).stage, graph.node(run, name).stage
+        if begins.done and not place.done:
             _copy_network(begins, place.path)
 
 

@@ -1,4 +1,4 @@
-"""What a stage says of itself that chose a guidance by samples drawn with each."""
+"""What a stage says of itself that chose guidance and extrapolation by samples drawn with each."""
 
 from pydantic import ConfigDict, Field
 
@@ -13,3 +13,6 @@ class GuidanceContents(Contents):
     guidance: float = Field(ge=1)
     distances: tuple[tuple[float, float], ...]
     """Pairs of a guidance and the distance of its samples, in the order in which they were tried."""
+    extrapolate: float = Field(1.0, ge=0)
+    extrapolations: tuple[tuple[float, float], ...] = ()
+    """The same for how far experts are taken from what they began with, which is tried first."""

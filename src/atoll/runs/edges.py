@@ -93,7 +93,7 @@ def of_samples(config: RunConfig, index: int) -> list[str]:
     """The networks that draw, and how far they are guided where that was chosen."""
     if config.sample.model != "ensemble":
         return [config.sample.model]
-    return [*_ensemble(config), *(["guidance"] if config.sample.guidances else [])]
+    return [*_ensemble(config), *(["guidance"] if config.sample.chooses else [])]
 
 
 def of_report(config: RunConfig, index: int) -> list[str]:
@@ -122,8 +122,10 @@ def _ensemble(config: RunConfig) -> list[str]:
 
 
 def weak(config: RunConfig) -> list[str]:
-    """What experts began with, if samples are guided away from it."""
-    return _beginning(config, config.sample.against)
+    """What experts began with, if samples are guided away from it, or experts are taken farther from it."""
+    if not (config.sample.extrapolate != 1 or config.sample.extrapolations):
+        return _beginning(config, config.sample.against)
+    return ["start"] if config.start is not None else [f"init {n}" for n in range(len(config.inits()))]
 
 
 def _beginning(config: RunConfig, init: str) -> list[str]:

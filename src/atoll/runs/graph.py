@@ -352,7 +352,7 @@ KINDS: tuple[Kind, ...] = (
         inputs.guidance_from,
         "atoll.evaluate.guidance:choose",
         reads=edges.of_guidance,
-        wanted=lambda config: bool(config.sample.guidances),
+        wanted=lambda config: config.sample.chooses,
         again=True,
     ),
     Kind(

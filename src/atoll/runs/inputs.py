@@ -132,12 +132,18 @@ def guidance_from(run: Run, index: int = 0) -> dict[str, Any]:
     experts, begins = range(run.config.partition.clusters), beginning(run, 0)
     return {
         "seed": run.config.seed,
-        "sample": settings_digest(run.config.sample, ("guidances", "guided", "against", "untold")),
+        "sample": settings_digest(run.config.sample, _choice(run.config)),
         "experts": digest([run.expert(k).digest for k in experts]),
         "start": None if begins is None else begins.digest,
         "data": digest([run.cluster(k).digest for k in experts]),
         **_shared(run),
     }
+
+
+def _choice(config: RunConfig) -> tuple[str, ...]:
+    """The settings of what is chosen; those of extrapolation where there is any, as before there was."""
+    farther = ("extrapolate", "extrapolations", "guidance") if config.sample.extrapolations else ()
+    return ("guidances", "guided", "against", "untold", *farther)
 
 
 def drawn_from(run: Run, index: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,10 @@ class Parts:
     """What guidance moves away from, if not from the same experts told nothing."""
     untold: bool = False
     """Whether that one is told nothing, whatever experts are told."""
+    began: Sequence[Stage] = ()
+    """What each of the first experts began with, where they are extrapolated."""
+    extrapolate: float = 1.0
+    """How many times as far from that as training took them."""
     grown: Callable[[nn.Module | None], nn.Module] | None = None
     """Gives the router of a run that parts were added to, from the one that knows its own."""
 
@@ -62,7 +67,7 @@ def build(
     priors = torch.tensor(parts.priors, device=device)
     counts = parts.counts if blueprint.classes else None
     router = parts.router if parts.router is not None and parts.router.done else None
-    shelf = Shelf(parts.bases, device, arithmetic, parts.shared)
+    shelf = Shelf(parts.bases, device, arithmetic, parts.shared, _began(parts), parts.extrapolate)
     if before is not None and before.shelf is not None:
         shelf = before.shelf
         shelf.stages = list(parts.bases)
@@ -143,6 +148,14 @@ class Untold(nn.Module):
         """The velocity where nothing is known of the sample."""
         answer: Tensor = self.network(x_t, t, conditions.null(condition, self.classes))
         return answer
+
+
+def _began(parts: Parts) -> dict[Path, Stage]:
+    """What experts began with, by their folders, after its files were checked; often it is one for all."""
+    for stage in {stage.path: stage for stage in parts.began}.values():
+        _require(stage)
+        stage.verify(checkpoint.WEIGHTS)
+    return {expert.path: stage for expert, stage in zip(parts.experts, parts.began, strict=False)}
 
 
 def _weak(stage: Stage, shelf: Shelf, untold: bool, classes: int) -> nn.Module:

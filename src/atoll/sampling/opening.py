@@ -57,6 +57,8 @@ def model_of(opened: Opened, device: str | None = None, **settings: Any) -> Samp
     if isinstance(opened, Run):
         return open_run_model(opened, device, **settings)
     where, config = devices.pick(device), request.settings(SampleConfig(), **settings)
+    if config.extrapolate != 1:
+        raise ConfigError("a lone expert does not know what it began with; give its run, or extrapolate=1")
     return Sampler(building.lone(opened, where, arithmetic.choose(config, where)), config)
 
 
@@ -68,7 +70,7 @@ def open_run_model(
     With `before`, the same run as it was opened before a part came or went: only what is new is loaded.
     """
     where = devices.pick(device)
-    config = _guided(run, request.settings(run.config.sample, **settings), settings)
+    config = _chosen(run, request.settings(run.config.sample, **settings), settings)
     if config.model != "ensemble":
         if config.allow is not None:
             raise ConfigError("a student has all parts in it; `allow` needs sample.model = 'ensemble'")
@@ -90,6 +92,8 @@ def open_run_model(
         shared=_shared(run),
         weak=_weak(run) if config.against == "start" else None,
         untold=config.untold,
+        began=_began(run) if config.extrapolate != 1 else (),
+        extrapolate=config.extrapolate,
     )
     return Sampler(
         building.build(parts, where, config.resident, arithmetic.choose(config, where), known),
@@ -117,13 +121,27 @@ def _weak(run: Run) -> Stage:
     return begins
 
 
-def _guided(run: Run, config: SampleConfig, settings: Mapping[str, Any]) -> SampleConfig:
-    """The settings with the guidance that was chosen for the run, unless one is asked for."""
-    if not config.guidances or config.model != "ensemble" or settings.get("guidance") is not None:
+def _began(run: Run) -> list[Stage]:
+    """What each of the run's own experts began with, from which they are taken farther."""
+    stages = [inputs.beginning(run, index) for index in range(run.config.partition.clusters)]
+    here = [stage for stage in stages if stage is not None and stage.here]
+    if len(here) < len(stages):
+        raise ConfigError(
+            f"sample.extrapolate is not 1, and {run.path} has not all here that its experts began with; "
+            "add [start], or set it to 1"
+        )
+    return here
+
+
+def _chosen(run: Run, config: SampleConfig, settings: Mapping[str, Any]) -> SampleConfig:
+    """The settings with the guidance and extrapolation that were chosen for the run, if none is asked for."""
+    open_to = {"guidance": config.guidances, "extrapolate": config.extrapolations}
+    wanted = [key for key, values in open_to.items() if values and settings.get(key) is None]
+    if not wanted or config.model != "ensemble":
         return config
     if not run.guidance.done:
-        raise RunError(f"{run.guidance.path} is not there yet; `atoll run` chooses one, or say a guidance")
-    return config.model_copy(update={"guidance": run.guidance.contents.guidance})
+        raise RunError(f"{run.guidance.path} is not there yet; `atoll run` chooses; or say {wanted[0]}=…")
+    return config.model_copy(update={key: getattr(run.guidance.contents, key) for key in wanted})
 
 
 def _shared(run: Run) -> Stage[SharedNetworkContents] | None:

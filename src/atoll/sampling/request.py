@@ -15,7 +15,18 @@ from atoll.models.conditions import Condition, TextCondition
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.vocabulary import Asked, Prompts, Vocabulary
 
-OPENING = ("model", "against", "untold", "precision", "tf32", "compile", "resident", "missing", "allow")
+OPENING = (
+    "model",
+    "against",
+    "untold",
+    "extrapolate",
+    "precision",
+    "tf32",
+    "compile",
+    "resident",
+    "missing",
+    "allow",
+)
 """Settings of [sample] that are decided when a model is opened, and not again by each request."""
 
 

@@ -1,12 +1,13 @@
 """Experts from their folders: networks of their own, or adapters on a base that is loaded once for all."""
 
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import nn
 
-from atoll.models import adapter, checkpoint, siblings
+from atoll.models import adapter, checkpoint, extrapolation, siblings
 from atoll.models.checkpoint import Blueprint
 from atoll.models.expert import as_expert
 from atoll.models.relay import Relay
@@ -26,9 +27,16 @@ class Shelf:
         device: torch.device,
         arithmetic: Arithmetic,
         shared: Stage[SharedNetworkContents] | None = None,
+        began: Mapping[Path, Stage] | None = None,
+        extrapolate: float = 1.0,
     ) -> None:
-        """`stages` are networks that adapters may belong to; `shared` has the low noise of all experts."""
+        """`stages` are networks that adapters may belong to; `shared` has the low noise of all experts.
+
+        Experts are taken `extrapolate` times as far from what they began with as training took them; `began`
+        says with what, by their folders. Others, of which nobody knows that, are asked as they are.
+        """
         self.shared = shared
+        self.began, self.extrapolate = began or {}, extrapolate
         self.stages, self.device, self.arithmetic = list(stages), device, arithmetic
         self._bases: dict[str, Base] = {}
         self._routers: dict[str, nn.Module] = {}
@@ -52,11 +60,19 @@ class Shelf:
         weights, config = stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG
         blueprint = checkpoint.read_blueprint(config)
         if blueprint.adapter is None:
-            network, _ = checkpoint.load(weights, config, self.device)
+            network = self._moved(checkpoint.load(weights, config, self.device)[0], stage)
             return as_expert(self.arithmetic.prepared(network), blueprint.objective)
-        tensors = adapter.read(weights, blueprint)
+        tensors = adapter.scaled(adapter.read(weights, blueprint), self.extrapolate)
         own = Adapter.of(tensors, blueprint.adapter, self.device, self.arithmetic.dtype)
         return AdaptedExpert(self._base(blueprint, stage), own)
+
+    def _moved(self, network: nn.Module, stage: Stage) -> nn.Module:
+        """A network as far from what it began with as is asked for; the file of that is mapped, not held."""
+        began = self.began.get(stage.path)
+        if began is None or self.extrapolate == 1:
+            return network
+        tensors = checkpoint.read_tensors(began.path / checkpoint.WEIGHTS)
+        return extrapolation.extrapolate(network, tensors, self.extrapolate, str(stage.path))
 
     def _base(self, blueprint: Blueprint, stage: Stage) -> Base:
         """The network of an adapter, checked and loaded when it is first needed."""

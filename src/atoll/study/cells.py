@@ -19,6 +19,7 @@ from atoll.runs import (
     Stage,
     digest,
     graph,
+    inputs,
     read_json,
     replacing,
     runs_folder,
@@ -209,18 +210,22 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
     examined = shop.examined(mine[0])
     if examined is not None and not examined.is_file():
         options = mine[0].config.evaluate
-        ensemble = open_run_model(run, guidances=()).ensemble
+        ensemble = open_run_model(run, guidances=(), extrapolate=1.0).ensemble
         write_json(examined, routing.examine(ensemble, run, options.routing, resamples=options.bootstrap))
     for cell in mine:
         if shop.result(cell).is_file():
             continue
         config = cell.config.evaluate
         judge = judges.setdefault(config, Judge(Run(run.path, shop.begun(cell)), config))
-        settings = _sampling(cell.config.sample) | _chosen(Run(run.path, shop.begun(cell)))
-        sampler = open_run_model(run, **cell.config.sample.model_dump(include=set(OPENING)))
+        chosen = _chosen(Run(run.path, shop.begun(cell)))
+        settings = _sampling(cell.config.sample) | chosen
+        opening = cell.config.sample.model_dump(include=set(OPENING))
+        sampler = open_run_model(
+            run, extrapolations=(), **opening | {key: chosen[key] for key in chosen if key in OPENING}
+        )
         row, drawn = sample_and_judge(sampler, judge, config.num, settings)
         row["seconds"] |= trained
-        row["guidance"] = settings["guidance"]
+        row["guidance"], row["extrapolate"] = settings["guidance"], sampler.defaults.extrapolate
         _show(shop.picture(cell), drawn, judge.real.contents)
         asked = cell.config.sample.model_copy(update={"guidance": row["guidance"]})
         drawn_by = cell.config.model_copy(update={"sample": asked})
@@ -229,11 +234,14 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
 
 
 def _chosen(run: Run) -> dict[str, float]:
-    """The guidance of a cell that chooses one, which is tried after its trainings."""
-    if not run.config.sample.guidances:
+    """Guidance and extrapolation of a cell that chooses them, which are tried after its trainings."""
+    if not run.config.sample.chooses:
         return {}
-    graph.of_stage(run, run.guidance).make()
-    return {"guidance": run.guidance.contents.guidance}
+    stage = run.guidance
+    if stage.done and stage.record.made_from != inputs.guidance_from(run):
+        stage.clear()  # another cell of the same training was asked for other samples
+    graph.of_stage(run, stage).make()
+    return {"guidance": run.guidance.contents.guidance, "extrapolate": run.guidance.contents.extrapolate}
 
 
 def _train(run: Run) -> None:

@@ -45,6 +45,8 @@ OF_ENSEMBLES = (
     "sample.against",
     "sample.rest",
     "sample.untold",
+    "sample.extrapolate",
+    "sample.extrapolations",
     "expert.override",
     "expert.steps_of",
 )
@@ -161,9 +163,11 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Study:
 def _without_start(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe without its start, for which a study has a share of its budget, and without guidance by it."""
     tree = {key: section for key, section in recipe.items() if key != "start"}
+    by_start = ["extrapolate", "extrapolations"]
     if tree.get("sample", {}).get("against") == "start":
-        guided = ("against", "untold", "rest", "guidance", "guided")
-        tree["sample"] = {key: value for key, value in tree["sample"].items() if key not in guided}
+        by_start += ["against", "untold", "rest", "guidance", "guided"]
+    if "sample" in tree:
+        tree["sample"] = {key: value for key, value in tree["sample"].items() if key not in by_start}
     return tree
 
 
@@ -182,11 +186,14 @@ def _check_tuning(study: Study) -> None:
 
 
 def _check_guidance(study: Study) -> None:
-    """What samples are guided away from must be trained."""
-    own = study.base.get("sample", {}).get("against")
-    if "start" in (own, *axes(study.config).get("sample.against", ())) and not all(study.config.budget.start):
-        name = study.config.name
+    """What samples are guided away from, or experts taken farther from, must be trained."""
+    name, own, along = study.config.name, study.base.get("sample", {}), axes(study.config)
+    if all(study.config.budget.start):
+        return
+    if "start" in (own.get("against"), *along.get("sample.against", ())):
         raise ConfigError(f"study {name}: sample.against 'start' needs one: give budget.start a share")
+    if any(f"sample.{key}" in along or own.get(key) for key in ("extrapolate", "extrapolations")):
+        raise ConfigError(f"study {name}: sample.extrapolate needs a start: give budget.start a share")
 
 
 def _check_shared(study: Study) -> None:
@@ -272,6 +279,8 @@ def _alone(study: Study, point: Mapping[str, Any], data: Facts, different: Mappi
         "untold": False,
         "rest": "experts",
         "guidances": (),
+        "extrapolate": 1.0,
+        "extrapolations": (),
     }
     tree["sample"] = {**tree.get("sample", {}), **alone}
     return _within_budget(study, tree, shared, data, monolith=True)
@@ -358,8 +367,14 @@ def _within_budget(
 
 
 def _choosing(config: RunConfig) -> float:
-    """What choosing a guidance costs at most, in samples of training: a third of a pass and a step each."""
-    passes = sum(1 if guidance == 1 else 2 for guidance in config.sample.guidances)
+    """What choosing costs at most, in samples of training: a third of a pass and a step each."""
+    sample = config.sample
+    farther = len(sample.extrapolations) if len(sample.extrapolations) > 1 else 0
+    first = min(sample.guidances, default=sample.guidance)
+    passes = farther * (1 if first == 1 else 2)
+    if len(sample.guidances) > 1:  # the first of them was tried with the extrapolation
+        tried = sorted(sample.guidances)[1 if farther else 0 :]
+        passes += sum(1 if guidance == 1 else 2 for guidance in tried)
     return passes * GUIDANCE_NUM * GUIDANCE_STEPS / 3
 
 

@@ -21,6 +21,15 @@ from atoll.train.ranks import Ranks
 from atoll.train.teaching import Lesson, Teachers
 
 NAME = "student"
+OWN: dict[str, Any] = {
+    "against": "nothing",
+    "untold": False,
+    "rest": "experts",
+    "guidances": (),
+    "extrapolate": 1.0,
+    "extrapolations": (),
+}
+"""How one model is sampled where the recipe speaks of experts that began with another: it began with none."""
 
 
 def dense(run: Run) -> Stage:
@@ -41,7 +50,7 @@ def alone(
     config, own, about = run.config, settings(run), run.partition.contents
     network = {key: getattr(own, key) for key in NetworkConfig.model_fields}
     training = {key: getattr(own, key) for key in TrainConfig.model_fields}
-    sample: dict[str, Any] = {"model": "ensemble", "experts": None, **sampling}
+    sample: dict[str, Any] = {"model": "ensemble", "experts": None, **OWN, **sampling}
     together = {"clusters": 1, "method": "random", "file": None, "like": None}
     one = config.model_copy(
         update={
