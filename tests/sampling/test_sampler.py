@@ -173,7 +173,7 @@ def test_every_unbiased_strategy_serves_a_subset_exactly(strategy):
     """Experts 0 and 3 alone: the shares are those of their data, and no other expert is asked."""
     data = grouped(4, [60, 25, 10, 15], dims=8, spread=0.05)
     ensemble, num = exact(data), 1000
-    samples = ensemble.sample(num, strategy=strategy, experts=[0, 3], steps=40, batch=num)
+    samples = ensemble.sample(num, strategy=strategy, experts=[0, 3], steps=20, batch=num)
     shares = shares_of(samples, data)
     assert abs(shares[0] - 0.8) < 4 * (0.8 * 0.2 / num) ** 0.5 + 0.01, shares
     assert shares[1] == shares[2] == 0
