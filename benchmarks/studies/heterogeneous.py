@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atoll.data.store import Reader
-from atoll.flow import draws, objectives, path, shrinkage
+from atoll.flow import objectives, path
+from atoll.models import shrunk
 from atoll.models.checkpoint import CONFIG, WEIGHTS, Objective, load
 from atoll.models.expert import as_expert
 from atoll.runs import Run, write_json
@@ -37,10 +37,6 @@ MIXES: dict[str, frozenset[int]] = {
 }
 THRESHOLD = 0.02
 CONVERSIONS = ("exact", "exact, shrunk", "published", "published, own derivatives")
-RANK, MOMENTS, MEASURED = 32, 1000, 256
-"""Directions of a cluster's Gaussian, and samples by which it is known and by which shares are measured."""
-TIMES = (0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99)
-"""Where shares are measured."""
 
 
 class Published(nn.Module):
@@ -54,31 +50,6 @@ class Published(nn.Module):
         """The velocity, were both paths the same."""
         predicted = self.network(x_t, t * self.path.last, condition)
         return objectives.published_velocity(self.path, predicted, x_t, t, self.derivatives)
-
-
-class Shrunk(nn.Module):
-    """A converted expert, shrunk towards the Gaussian of its cluster by as much as it errs there."""
-
-    def __init__(self, expert: nn.Module, x_0: Tensor, seed: int) -> None:
-        super().__init__()
-        self.expert = expert
-        self.known = shrinkage.gaussian(x_0[:MOMENTS], RANK)
-        self.times = torch.tensor(TIMES)
-        noise = torch.randn(x_0[:MEASURED].shape, generator=draws.generator(seed, "shrinkage"))
-        self.shares = torch.tensor([self._share(x_0[:MEASURED], noise, t) for t in TIMES])
-
-    @torch.inference_mode()
-    def _share(self, x_0: Tensor, noise: Tensor, time: float) -> float:
-        t = torch.full((len(x_0),), time)
-        x_t = path.point(x_0, noise, t)
-        base = shrinkage.gaussian_velocity(self.known, x_t, t)
-        return shrinkage.share(noise - x_0, self.expert(x_t, t), base)
-
-    def forward(self, x_t: Tensor, t: Tensor, condition: Tensor | None = None) -> Tensor:
-        """The velocity."""
-        base = shrinkage.gaussian_velocity(self.known, x_t, t)
-        shares = shrinkage.between(t, self.times, self.shares)
-        return shrinkage.shrunk(self.expert(x_t, t, condition), base, shares)
 
 
 class Decided(nn.Module):
@@ -133,20 +104,15 @@ def network(folder: Path) -> nn.Module:
     return load(folder / WEIGHTS, folder / CONFIG)[0]
 
 
-def samples(run: Run, cluster: int) -> Tensor:
-    """Some of a cluster's."""
-    return Reader([run.cluster(cluster)], 1, run.config.seed).first(MOMENTS).x_0
-
-
 def experts(velocity: Run, noise: Run, mix: frozenset[int], conversion: str) -> list[nn.Module]:
     found: list[nn.Module] = []
     for k in range(CLUSTERS):
         if k not in mix:
             found.append(network(velocity.expert(k).path))
         elif conversion.startswith("exact"):
-            expert = as_expert(network(noise.expert(k).path), NOISE)
+            expert, place = as_expert(network(noise.expert(k).path), NOISE), noise.expert(k).path
             shrink = conversion != "exact"
-            found.append(Shrunk(expert, samples(noise, k), noise.config.seed) if shrink else expert)
+            found.append(shrunk.read(place / shrunk.FILE, expert, torch.device("cpu")) if shrink else expert)
         else:
             found.append(Published(network(noise.expert(k).path), conversion != "published"))
     return found

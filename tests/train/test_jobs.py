@@ -179,7 +179,7 @@ def test_a_mixed_run_samples_as_one(prepared):
     jobs.router(run)
     ensemble = open_model(run.path)
     kinds = [type(ensemble.ensemble.experts[k]).__name__ for k in range(3)]
-    assert kinds == ["DiT", "Expert", "DiT"]
+    assert kinds == ["DiT", "Shrunk", "DiT"]
     for strategy in ("full", "top-1", "ancestral"):
         assert ensemble.sample(4, strategy=strategy, steps=3).isfinite().all()
 

@@ -63,6 +63,9 @@ class SampleConfig(Section):
     them, 2 twice as far. What guidance away from the start does, for one pass instead of two."""
     extrapolations: tuple[Annotated[float, Field(ge=0, le=100)], ...] = Field((), strict=False)
     """Values of `extrapolate` to choose from once experts are trained, before those of `guidances`."""
+    shrink: bool = True
+    """Whether experts that predict noise are shrunk near t = 1, where their errors grow, towards what two
+    moments of their samples tell, by as much as was measured when they were trained."""
     guided: tuple[float, float] = Field((0.0, 1.0), strict=False)
     """The interval of t in which guidance acts."""
     seed: int = Field(0, ge=0)

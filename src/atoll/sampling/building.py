@@ -47,6 +47,8 @@ class Parts:
     """What each of the first experts began with, where they are extrapolated."""
     extrapolate: float = 1.0
     """How many times as far from that as training took them."""
+    shrink: bool = True
+    """Whether predictions of noise are shrunk where their errors grow, as was measured of them."""
     grown: Callable[[nn.Module | None], nn.Module] | None = None
     """Gives the router of a run that parts were added to, from the one that knows its own."""
 
@@ -67,7 +69,9 @@ def build(
     priors = torch.tensor(parts.priors, device=device)
     counts = parts.counts if blueprint.classes else None
     router = parts.router if parts.router is not None and parts.router.done else None
-    shelf = Shelf(parts.bases, device, arithmetic, parts.shared, _began(parts), parts.extrapolate)
+    shelf = Shelf(
+        parts.bases, device, arithmetic, parts.shared, _began(parts), parts.extrapolate, parts.shrink
+    )
     if before is not None and before.shelf is not None:
         shelf = before.shelf
         shelf.stages = list(parts.bases)

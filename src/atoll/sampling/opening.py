@@ -14,7 +14,7 @@ from atoll.data import hub
 from atoll.data.hub import HUB
 from atoll.data.text import TextEncoder
 from atoll.errors import ConfigError, RunError
-from atoll.models import checkpoint
+from atoll.models import checkpoint, shrunk
 from atoll.models.conditions import TextCondition
 from atoll.runs import Run, Stage, inputs, read_json, rights
 from atoll.runs.components import Card
@@ -94,6 +94,7 @@ def open_run_model(
         untold=config.untold,
         began=_began(run) if config.extrapolate != 1 else (),
         extrapolate=config.extrapolate,
+        shrink=config.shrink,
     )
     return Sampler(
         building.build(parts, where, config.resident, arithmetic.choose(config, where), known),
@@ -246,6 +247,8 @@ def _serving(run: Run, config: SampleConfig, before: Ensemble | None = None) -> 
                 raise RunError(f"{stage.path} is not trained yet; run `atoll run` on its recipe first")
             if held is None or not held.holds(building.mark(stage)):
                 stage.verify(checkpoint.WEIGHTS)
+                if shrunk.FILE in stage.record.files:
+                    stage.verify(shrunk.FILE)
             whole.append(index)
         except RunError as error:
             if config.missing == "fail":

@@ -20,6 +20,7 @@ OPENING = (
     "against",
     "untold",
     "extrapolate",
+    "shrink",
     "precision",
     "tf32",
     "compile",

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from atoll.models import adapter, checkpoint, extrapolation, siblings
+from atoll.models import adapter, checkpoint, extrapolation, shrunk, siblings
 from atoll.models.checkpoint import Blueprint
 from atoll.models.expert import as_expert
 from atoll.models.relay import Relay
@@ -29,6 +29,7 @@ class Shelf:
         shared: Stage[SharedNetworkContents] | None = None,
         began: Mapping[Path, Stage] | None = None,
         extrapolate: float = 1.0,
+        shrink: bool = True,
     ) -> None:
         """`stages` are networks that adapters may belong to; `shared` has the low noise of all experts.
 
@@ -36,7 +37,7 @@ class Shelf:
         says with what, by their folders. Others, of which nobody knows that, are asked as they are.
         """
         self.shared = shared
-        self.began, self.extrapolate = began or {}, extrapolate
+        self.began, self.extrapolate, self.shrink = began or {}, extrapolate, shrink
         self.stages, self.device, self.arithmetic = list(stages), device, arithmetic
         self._bases: dict[str, Base] = {}
         self._routers: dict[str, nn.Module] = {}
@@ -61,10 +62,16 @@ class Shelf:
         blueprint = checkpoint.read_blueprint(config)
         if blueprint.adapter is None:
             network = self._moved(checkpoint.load(weights, config, self.device)[0], stage)
-            return as_expert(self.arithmetic.prepared(network), blueprint.objective)
+            expert = as_expert(self.arithmetic.prepared(network), blueprint.objective)
+            return shrunk.read(file, expert, self.device) if (file := self._measured(stage)) else expert
         tensors = adapter.scaled(adapter.read(weights, blueprint), self.extrapolate)
         own = Adapter.of(tensors, blueprint.adapter, self.device, self.arithmetic.dtype)
         return AdaptedExpert(self._base(blueprint, stage), own)
+
+    def _measured(self, stage: Stage) -> Path | None:
+        """What was measured of an expert when it was trained, unless it is to be asked without."""
+        measured = stage.path / shrunk.FILE
+        return measured if self.shrink and self.extrapolate == 1 and measured.is_file() else None
 
     def _moved(self, network: nn.Module, stage: Stage) -> nn.Module:
         """A network as far from what it began with as is asked for; the file of that is mapped, not held."""
@@ -104,7 +111,7 @@ class Shelf:
         are compiled, each alone.
         """
         config = stage.path / checkpoint.CONFIG
-        if not config.is_file() or self.shared is not None:
+        if not config.is_file() or self.shared is not None or self._measured(stage) is not None:
             return None
         blueprint = checkpoint.read_blueprint(config)
         about = blueprint.adapter

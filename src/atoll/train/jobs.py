@@ -21,7 +21,7 @@ from atoll.runs.locks import alone
 from atoll.runs.records import ExpertContents, NetworkContents, RouterContents, StartContents
 from atoll.runs.shared import SharedNetworkContents
 from atoll.sampling import routing
-from atoll.train import holdout, loop, previews, prototypes
+from atoll.train import holdout, loop, moments, previews, prototypes
 from atoll.train.moving import to_device
 from atoll.train.ranks import Ranks, joined
 from atoll.train.state import collected
@@ -38,7 +38,8 @@ def expert(run: Run, index: int) -> Stage:
     cluster, stage, config = run.cluster(index), run.expert(index), run.expert_settings(index)
     with sealed(cluster):
         build = partial(_task, run, stage, [cluster], config, begins=inputs.beginning(run, index))
-        return trained(stage, inputs.expert_from(run, index), build, ExpertContents)
+        beside = partial(moments.write, stage, cluster, seed=run.config.seed)
+        return trained(stage, inputs.expert_from(run, index), build, ExpertContents, beside=beside)
 
 
 def start(run: Run) -> Stage:
@@ -68,6 +69,8 @@ Build = Callable[[Ranks], tuple[loop.Task, checkpoint.Blueprint]]
 """What is trained, and what it is, before anything is written."""
 Measure = Callable[[checkpoint.Blueprint], dict[str, Any]]
 """What is to be known of a finished network besides."""
+Beside = Callable[[checkpoint.Blueprint], list[str]]
+"""Writes more files beside a finished network, and says which."""
 
 
 def trained(
@@ -77,6 +80,7 @@ def trained(
     kind: Callable[..., NetworkContents],
     *,
     measure: Measure = lambda blueprint: {},
+    beside: Beside = lambda blueprint: [],
 ) -> Stage:
     """A stage with a trained network in it, from wherever an earlier call stopped."""
     one = alone(stage.path, "trained")
@@ -89,7 +93,7 @@ def trained(
         averaged = collected(state.averaged(), ranks)
         weights = averaged if blueprint.adapter else {**task.model.state_dict(), **averaged}
         contents = partial(kind, steps=state.step, rows=task.reader.rows)
-        ranks.from_first(lambda: publish(stage, blueprint, weights, made_from, contents, measure))
+        ranks.from_first(lambda: publish(stage, blueprint, weights, made_from, contents, measure, beside))
     return stage
 
 
@@ -100,12 +104,14 @@ def publish(
     made_from: dict[str, Any],
     contents: Callable[..., NetworkContents],
     measure: Measure = lambda blueprint: {},
+    beside: Beside = lambda blueprint: [],
 ) -> None:
     """Write what was trained, and say that it is finished; `contents` is told what was measured of it."""
-    with replacing(stage.path / checkpoint.WEIGHTS) as beside:
-        checkpoint.write_tensors(beside, weights)
+    with replacing(stage.path / checkpoint.WEIGHTS) as unfinished:
+        checkpoint.write_tensors(unfinished, weights)
     write_json(stage.path / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
-    stage.finish(made_from, [checkpoint.WEIGHTS, checkpoint.CONFIG], contents(**measure(blueprint)))
+    files = [checkpoint.WEIGHTS, checkpoint.CONFIG, *beside(blueprint)]
+    stage.finish(made_from, files, contents(**measure(blueprint)))
 
 
 def _measured_band(run: Run, stage: Stage, blueprint: checkpoint.Blueprint) -> dict[str, Any]:
