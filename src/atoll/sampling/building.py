@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from atoll.errors import RunError
 from atoll.flow.mixture import given_class
-from atoll.models import checkpoint, conditions, costs
+from atoll.models import checkpoint, conditions, costs, shrunk
 from atoll.models.conditions import Condition
 from atoll.runs import Stage
 from atoll.runs.records import RouterContents
@@ -96,12 +96,17 @@ def build(
     )
 
 
-def lone(expert: Stage, device: torch.device, arithmetic: Arithmetic = PLAIN) -> Ensemble:
+def lone(
+    expert: Stage, device: torch.device, arithmetic: Arithmetic = PLAIN, *, shrink: bool = True
+) -> Ensemble:
     """One expert that acts alone, after its files were checked."""
     _require(expert)
     expert.verify(checkpoint.WEIGHTS)
     expert.verify(checkpoint.CONFIG)
-    parts = Parts([expert], [1.0], bases=bases.near(expert), shared=bases.shared_near(expert))
+    if shrunk.FILE in expert.record.files:
+        expert.verify(shrunk.FILE)
+    near, shared = bases.near(expert), bases.shared_near(expert)
+    parts = Parts([expert], [1.0], bases=near, shared=shared, shrink=shrink)
     return build(parts, device, arithmetic=arithmetic)
 
 

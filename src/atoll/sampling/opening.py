@@ -59,7 +59,9 @@ def model_of(opened: Opened, device: str | None = None, **settings: Any) -> Samp
     where, config = devices.pick(device), request.settings(SampleConfig(), **settings)
     if config.extrapolate != 1:
         raise ConfigError("a lone expert does not know what it began with; give its run, or extrapolate=1")
-    return Sampler(building.lone(opened, where, arithmetic.choose(config, where)), config)
+    return Sampler(
+        building.lone(opened, where, arithmetic.choose(config, where), shrink=config.shrink), config
+    )
 
 
 def open_run_model(
