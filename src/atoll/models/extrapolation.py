@@ -24,6 +24,9 @@ def extrapolate(network: nn.Module, began: Mapping[str, Tensor], reach: float, n
             f"{name} is of another build than what it began with, so that nothing leads from one to the "
             "other; set sample.extrapolate = 1"
         )
-    moved = {key: torch.lerp(began[key].to(value), value, reach) for key, value in own.items()}
+    moved = {
+        key: torch.lerp(began[key].to(value), value, reach) if value.is_floating_point() else value
+        for key, value in own.items()
+    }
     network.load_state_dict(moved, assign=True)
     return network.eval().requires_grad_(False)
