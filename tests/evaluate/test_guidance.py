@@ -9,6 +9,12 @@ from atoll.runs import graph, inputs
 from atoll.sampling.opening import open_run_model
 
 
+def trained(run):
+    for node in graph.nodes(run):
+        if node.kind.training is not None:
+            node.make()
+
+
 @pytest.mark.parametrize(
     ("best", "guidances", "expected", "tried"),
     [
@@ -45,9 +51,7 @@ def test_a_run_samples_with_what_was_chosen_and_so_does_its_export(prepared, tmp
     small = [f"{part}.steps=2" for part in ("start", "expert", "router")]
     asked = ["sample.against='start'", "sample.guidances=[1.0,4.0]", "sample.steps=2", "sample.num=4"]
     run = prepared(*small, *asked, "expert.precision='float32'")
-    for node in graph.nodes(run):
-        if node.kind.training is not None:
-            node.make()
+    trained(run)
     with pytest.raises(RunError, match="`atoll run` chooses"):
         open_run_model(run)
     graph.node(run, "guidance").make()
@@ -66,9 +70,7 @@ def test_a_run_samples_with_what_was_chosen_and_so_does_its_export(prepared, tmp
 def test_a_finished_choice_is_not_made_again(prepared, monkeypatch):
     small = [f"{part}.steps=2" for part in ("start", "expert", "router")]
     run = prepared(*small, "sample.against='start'", "sample.guidances=[1.0]", "expert.precision='float32'")
-    for node in graph.nodes(run):
-        if node.kind.training is not None:
-            node.make()
+    trained(run)
     before = guidance.choose(run).record
     monkeypatch.setattr(guidance, "nearest", None)
     assert guidance.choose(run).record == before
@@ -87,9 +89,7 @@ def test_experts_that_are_told_classes_choose_too(prepared, monkeypatch):
     small = [f"{part}.steps=2" for part in ("start", "expert", "router")]
     asked = ["sample.against='start'", "sample.untold=true", "sample.guidances=[1.0,3.0]"]
     run = prepared(*small, *asked, "condition.kind='class'", "expert.precision='float32'")
-    for node in graph.nodes(run):
-        if node.kind.training is not None:
-            node.make()
+    trained(run)
     graph.node(run, "guidance").make()
     assert [scale for scale, _ in run.guidance.contents.distances] == [1.0, 3.0]
     batch, kind, chosen = rows[0]
@@ -109,9 +109,7 @@ def test_how_far_experts_are_taken_is_chosen_before_guidance_and_kept(prepared, 
     small = [f"{part}.steps=2" for part in ("start", "expert", "router")]
     more = ["sample.extrapolations=[1.0,2.0]", "sample.steps=2", "sample.num=4", "sample.precision='float32'"]
     run = prepared(*small, *more, "expert.precision='float32'")
-    for node in graph.nodes(run):
-        if node.kind.training is not None:
-            node.make()
+    trained(run)
     with pytest.raises(RunError, match="or say extrapolate="):
         open_run_model(run)
     graph.node(run, "guidance").make()

@@ -39,8 +39,12 @@ TINY = 0.01
 """Weights below which nobody is asked."""
 SAME = 1e-3
 """A change of weights that is none."""
-PLAINLY: dict[str, Any] = {"precision": "float32", "model": "ensemble", "experts": None, "guidance": 1.0} | {
-    "extrapolate": 1.0
+PLAINLY: dict[str, Any] = {
+    "precision": "float32",
+    "model": "ensemble",
+    "experts": None,
+    "guidance": 1.0,
+    "extrapolate": 1.0,
 }
 """Settings with which a run is asked for its velocities alone, of experts as they were trained."""
 

@@ -14,7 +14,14 @@ from atoll.config.paths import EMBEDDED, anchored
 from atoll.config.patterns import NAME, NAMED, STRATEGIES, STRATEGY
 from atoll.config.reading import assignments, load, merged, read_toml, validate
 from atoll.config.run import RunConfig
-from atoll.config.sampling import FEATURES, GUIDANCE_NUM, GUIDANCE_STEPS, EvaluateConfig, SampleConfig
+from atoll.config.sampling import (
+    FEATURES,
+    GUIDANCE_NUM,
+    GUIDANCE_STEPS,
+    OF_ONE_MODEL,
+    EvaluateConfig,
+    SampleConfig,
+)
 from atoll.config.section import Section
 from atoll.config.student import FewStepConfig, SitesConfig, StudentConfig, Teacher
 from atoll.config.training import (
@@ -33,6 +40,7 @@ __all__ = [
     "GUIDANCE_STEPS",
     "NAME",
     "NAMED",
+    "OF_ONE_MODEL",
     "OWN_FEATURES",
     "STRATEGIES",
     "STRATEGY",

@@ -1,7 +1,7 @@
 """How a finished run is sampled and judged: [sample], [evaluate]."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -95,6 +95,17 @@ class SampleConfig(Section):
     def chooses(self) -> bool:
         """Whether something is chosen by samples once experts are trained."""
         return bool(self.guidances or self.extrapolations)
+
+
+OF_ONE_MODEL: dict[str, Any] = {
+    "against": "nothing",
+    "untold": False,
+    "rest": "experts",
+    "guidances": (),
+    "extrapolate": 1.0,
+    "extrapolations": (),
+}
+"""Settings of [sample] that speak of what experts began with, as one model has them: it began with none."""
 
 
 class EvaluateConfig(Section):

@@ -13,6 +13,7 @@ from atoll import plan
 from atoll.config import (
     GUIDANCE_NUM,
     GUIDANCE_STEPS,
+    OF_ONE_MODEL,
     AdapterConfig,
     Facts,
     RunConfig,
@@ -273,16 +274,7 @@ def _alone(study: Study, point: Mapping[str, Any], data: Facts, different: Mappi
     tree["partition"] = {"clusters": 1}
     tree.pop("shared", None)
     tree["expert"] = {key: value for key, value in tree.get("expert", {}).items() if key != "override"}
-    alone = {
-        "strategy": "ancestral",
-        "against": "nothing",
-        "untold": False,
-        "rest": "experts",
-        "guidances": (),
-        "extrapolate": 1.0,
-        "extrapolations": (),
-    }
-    tree["sample"] = {**tree.get("sample", {}), **alone}
+    tree["sample"] = {**tree.get("sample", {}), **OF_ONE_MODEL, "strategy": "ancestral"}
     return _within_budget(study, tree, shared, data, monolith=True)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from atoll import devices
-from atoll.config import ExpertConfig, NetworkConfig, StudentConfig, Teacher, TrainConfig
+from atoll.config import OF_ONE_MODEL, ExpertConfig, NetworkConfig, StudentConfig, Teacher, TrainConfig
 from atoll.data.store import Batch, Reader
 from atoll.errors import ConfigError
 from atoll.flow import draws, maps, path
@@ -21,15 +21,6 @@ from atoll.train.ranks import Ranks
 from atoll.train.teaching import Lesson, Teachers
 
 NAME = "student"
-OWN: dict[str, Any] = {
-    "against": "nothing",
-    "untold": False,
-    "rest": "experts",
-    "guidances": (),
-    "extrapolate": 1.0,
-    "extrapolations": (),
-}
-"""How one model is sampled where the recipe speaks of experts that began with another: it began with none."""
 
 
 def dense(run: Run) -> Stage:
@@ -50,7 +41,7 @@ def alone(
     config, own, about = run.config, settings(run), run.partition.contents
     network = {key: getattr(own, key) for key in NetworkConfig.model_fields}
     training = {key: getattr(own, key) for key in TrainConfig.model_fields}
-    sample: dict[str, Any] = {"model": "ensemble", "experts": None, **OWN, **sampling}
+    sample: dict[str, Any] = {"model": "ensemble", "experts": None, **OF_ONE_MODEL, **sampling}
     together = {"clusters": 1, "method": "random", "file": None, "like": None}
     one = config.model_copy(
         update={
