@@ -133,8 +133,8 @@ def test_what_was_tried_is_written_beside_the_table(study):
     shop = Workshop(study)
     results.write(shop, shop.cells(), records)
     text = (shop.folder / "study.md").read_text(encoding="utf-8")
-    assert "| monolith | 8 | 0.003 | 4,000 | 10.00 |" in text
-    assert "experts: batch 4, learning rate 0.001" in text
+    assert "| monolith | batch 8, lr 0.003 | 4,000 | 10.00 |" in text
+    assert "experts: batch 4, lr 0.001 (" in text
     assert read_json(shop.folder / "study.json")["tuning"] == records
 
 
@@ -144,9 +144,75 @@ def test_what_was_tried_is_written_beside_the_table(study):
         ("axes.expert.lr=[1e-3]", "expert.lr, which is an axis too"),
         ("expert.batch_of='monolith'", "leave out expert.batch_of"),
         ("axes.partition.clusters=[1, 2]", "begin with more"),
-        ("tune.batch=[]", "tune.batch"),
+        ("tune.batch=[]", "give both"),
+        ("tune.clusters=[4]", "partition.clusters, which is an axis too"),
+        ("tune.clusters=[1]", "tune.clusters"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused(study, change, said):
     with pytest.raises(ConfigError, match=said):
         design.load(study.path, [change])
+
+
+NUMBERS = [
+    line.replace("batch = [4, 8]", "clusters = [2, 4, 8]")
+    for line in STUDY.splitlines()
+    if not line.startswith(("lr", "partition.clusters"))
+]
+
+
+def best_are_four(log):
+    """Judge trials without training: four experts are best with all of the budget, eight with half of it."""
+
+    def run(trials):
+        for trial in trials:
+            number = trial.cell.config.partition.clusters
+            best = 4 if trial.cell.values["budget"] == 8000 else 8
+            frechet = {"value": 10.0 + abs(number - best), "low": None, "high": None}
+            write_json(trial.shop.result(trial.cell), {"features": {"pixels": {"frechet": frechet}}})
+            log.append((trial.cell.values["budget"], number, trial.cell.monolith))
+
+    return run
+
+
+def test_how_many_experts_is_found_with_what_suits_them(study):
+    study.path.write_text("\n".join(NUMBERS))
+    log: list[tuple[int, int, bool]] = []
+    best, records = tuning.tuned(design.load(study.path), best_are_four(log))
+    assert log == [(4000, 2, False), (4000, 4, False), (4000, 8, False), (8000, 8, False), (8000, 4, False)]
+    numbers = {cell.config.partition.clusters for cell in design.unfold(best, FACTS)}
+    assert numbers == {1, 4}, "a monolith, and as many experts as were found"
+    (record,) = records
+    assert (record["side"], record["clusters"]) == ("experts", 4)
+    assert tuning.table(records).body[-1] == ["experts", "4 experts", "8,000", "10.00"]
+    assert "experts: 4 experts (" in tuning.table(records).note
+
+
+def test_numbers_of_experts_are_tried_after_batch_and_rate(study):
+    study.path.write_text("\n".join([line for line in STUDY.splitlines() if "clusters" not in line]))
+    both = design.load(study.path, ["tune.clusters=[2, 4]"])
+    log: list[tuning.Trial] = []
+    _, records = tuning.tuned(both, pretend_both(log))
+    assert [record["side"] for record in records] == ["monolith", "experts", "experts"]
+    last = [trial for trial in log if isinstance(trial.setting, tuning.Clusters)]
+    assert {(trial.cell.config.expert.batch, trial.cell.config.expert.lr) for trial in last} == {(4, 1e-3)}
+
+
+def pretend_both(log):
+    settings = pretend(log)
+
+    def run(trials):
+        numbers = [trial for trial in trials if isinstance(trial.setting, tuning.Clusters)]
+        settings([trial for trial in trials if trial not in numbers])
+        for trial in numbers:
+            frechet = {"value": 1.0, "low": None, "high": None}
+            write_json(trial.shop.result(trial.cell), {"features": {"pixels": {"frechet": frechet}}})
+            log.append(trial)
+
+    return run
+
+
+def test_a_search_for_nothing_is_refused(study):
+    study.path.write_text("\n".join(line for line in NUMBERS if "clusters" not in line))
+    with pytest.raises(ConfigError, match="nothing to try"):
+        design.load(study.path)

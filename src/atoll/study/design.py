@@ -174,13 +174,15 @@ def _without_start(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_tuning(study: Study) -> None:
     """What is tuned is said by nobody else."""
-    if study.config.tune is None:
+    tune = study.config.tune
+    if tune is None:
         return
     name, along = study.config.name, axes(study.config)
-    for key in ("expert.batch", "expert.lr"):
+    sought = [*(("expert.batch", "expert.lr") if tune.batch else ()), *((CLUSTERS,) if tune.clusters else ())]
+    for key in sought:
         if key in along:
             raise ConfigError(f"study {name}: [tune] finds {key}, which is an axis too; leave out one")
-    if study.base.get("expert", {}).get("batch_of") == "monolith":
+    if tune.batch and study.base.get("expert", {}).get("batch_of") == "monolith":
         raise ConfigError(f"study {name}: [tune] finds each side's batch; leave out expert.batch_of")
     if along.get(CLUSTERS, [study.base_run.partition.clusters])[0] == 1:
         raise ConfigError(f"study {name}: [tune] tries the first of {CLUSTERS}, which is 1; begin with more")

@@ -42,14 +42,24 @@ class BudgetConfig(Section):
 class TuneConfig(Section):
     """What monolith and experts may choose from, each side by the same search and for the same budget."""
 
-    batch: tuple[int, ...] = Field(min_length=1, strict=False)
-    """Samples per step."""
-    lr: tuple[float, ...] = Field(min_length=1, strict=False)
-    """Peak learning rates."""
+    batch: tuple[int, ...] = Field((), strict=False)
+    """Samples per step, with `lr`: both sides search for theirs."""
+    lr: tuple[float, ...] = Field((), strict=False)
+    """Peak learning rates, with `batch`."""
+    clusters: tuple[Annotated[int, Field(ge=2)], ...] = Field((), strict=False)
+    """Numbers of experts, tried after that; this search comes on top, a monolith has none."""
     rungs: int = Field(2, ge=1, le=8)
     """Rounds: in each the better half goes on with twice the samples, in the last with the whole budget."""
     num: int = Field(500, ge=8)
     """Samples by which each trial is judged."""
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> Self:
+        if bool(self.batch) != bool(self.lr):
+            raise ValueError("tune.batch and tune.lr are searched for together; give both")
+        if not self.batch and not self.clusters:
+            raise ValueError("[tune] has nothing to try; give batch and lr, or clusters")
+        return self
 
 
 class StudyConfig(Section):
@@ -72,7 +82,8 @@ class StudyConfig(Section):
     adapter: dict[str, Any] = Field(default_factory=dict)
     """What is different for adapters, such as their learning rate, or which layers they update."""
     tune: TuneConfig | None = None
-    """Find batch and learning rate of monolith and experts before anything else; by default they are said."""
+    """Find batch and learning rate of monolith and experts, or how many experts, before anything else; by
+    default they are said."""
 
     @model_validator(mode="after")
     def _adapters_are_said(self) -> Self:

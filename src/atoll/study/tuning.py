@@ -2,7 +2,7 @@
 
 A monolith at a batch that does not suit it is a straw man, and so are experts. Each side tries the same
 settings with the same samples of training, the monolith first: a start is a monolith with less, and has its
-settings. What is best with less than the whole budget is taken for it.
+settings. How many experts there should be is tried after that, with what suits them.
 """
 
 import itertools
@@ -41,13 +41,31 @@ class Setting(NamedTuple):
         return f"batch {self.batch}, lr {self.lr:g}"
 
 
+class Clusters(NamedTuple):
+    """Into how many clusters data are split, each with an expert."""
+
+    clusters: int
+
+    @property
+    def tree(self) -> dict[str, Any]:
+        """As it stands in a recipe."""
+        return {"partition": self._asdict()}
+
+    def __str__(self) -> str:
+        """As it stands in the name of a job."""
+        return f"{self.clusters} experts"
+
+
+Tried = Setting | Clusters
+
+
 class Trial(NamedTuple):
     """One side of a study with one setting and a part of the budget."""
 
     shop: Workshop
     cells: Sequence[Cell]
     cell: Cell
-    setting: Setting
+    setting: Tried
 
     @property
     def distance(self) -> float:
@@ -65,17 +83,28 @@ def tuned(study: Study, run: RunTrials) -> tuple[Study, list[dict[str, Any]]]:
     if tune is None:
         return study, []
     settings = [Setting(*pair) for pair in itertools.product(tune.batch, tune.lr)]
+    numbers = [Clusters(number) for number in tune.clusters]
+    searches: list[tuple[str, Sequence[Tried]]] = [(side, settings) for side in SIDES]
     records = []
-    for side in SIDES:
-        tried: list[Trial] = []
-        scores = partial(_scores, study, side, run, tried)
-        best, history = halving.search(settings, max(study.config.budget.samples), tune.rungs, scores)
-        study = given(study, side, best)
-        records.append(_record(side, best, history, tried))
+    for side, candidates in [*searches, ("experts", numbers)]:
+        if candidates:
+            study, record = _searched(study, side, candidates, run)
+            records.append(record)
     return study, records
 
 
-def given(study: Study, side: str, setting: Setting) -> Study:
+def _searched(
+    study: Study, side: str, candidates: Sequence[Tried], run: RunTrials
+) -> tuple[Study, dict[str, Any]]:
+    assert study.config.tune is not None
+    tried: list[Trial] = []
+    scores = partial(_scores, study, side, run, tried)
+    budget = max(study.config.budget.samples)
+    best, history = halving.search(candidates, budget, study.config.tune.rungs, scores)
+    return given(study, side, best), _record(side, best, history, tried)
+
+
+def given(study: Study, side: str, setting: Tried) -> Study:
     """The study with a setting for one side."""
     if side == "experts":
         return replace(study, base=merged(study.base, setting.tree))
@@ -84,7 +113,7 @@ def given(study: Study, side: str, setting: Setting) -> Study:
     return replace(study, config=config.model_copy(update=changes))
 
 
-def trial(study: Study, side: str, setting: Setting, samples: int) -> Trial:
+def trial(study: Study, side: str, setting: Tried, samples: int) -> Trial:
     """One side at the first value of every axis, with a setting and so many samples of training."""
     config, tune = study.config, study.config.tune
     assert tune is not None
@@ -101,7 +130,7 @@ def trial(study: Study, side: str, setting: Setting, samples: int) -> Trial:
 
 
 def _scores(
-    study: Study, side: str, run: RunTrials, tried: list[Trial], settings: Sequence[Setting], samples: int
+    study: Study, side: str, run: RunTrials, tried: list[Trial], settings: Sequence[Tried], samples: int
 ) -> list[float]:
     trials = [trial(study, side, setting, samples) for setting in settings]
     run(trials)
@@ -121,7 +150,7 @@ def jobs(trials: Sequence[Trial]) -> list[Job]:
 
 
 def _record(
-    side: str, best: Setting, history: Sequence[halving.Rung[Setting]], tried: Sequence[Trial]
+    side: str, best: Tried, history: Sequence[halving.Rung[Tried]], tried: Sequence[Trial]
 ) -> dict[str, Any]:
     """What a side tried, for programs."""
     return {
@@ -139,14 +168,18 @@ def _record(
 def table(records: Sequence[Mapping[str, Any]]) -> Table:
     """What each side tried, for people."""
     body = [
-        [record["side"], f"{row['batch']}", f"{row['lr']:g}", f"{row['samples']:,}", f"{row['distance']:.2f}"]
+        [record["side"], _shown(row), f"{row['samples']:,}", f"{row['distance']:.2f}"]
         for record in records
         for row in record["tried"]
     ]
     taken = [
-        f"{record['side']}: batch {record['batch']}, learning rate {record['lr']:g} "
-        f"({record['flops']:.3g} FLOPs of trials)"
-        for record in records
+        f"{record['side']}: {_shown(record)} ({record['flops']:.3g} FLOPs of trials)" for record in records
     ]
     note = f"Taken, by successive halving: {'; '.join(taken)}. Trials are not part of the cells' budgets."
-    return Table(["side", "batch", "learning rate", "samples", "distance"], body, note)
+    return Table(["side", "tried", "samples", "distance"], body, note)
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    """What was tried, of a record's line."""
+    kind = Clusters if "clusters" in row else Setting
+    return str(kind(*(row[name] for name in kind._fields)))
