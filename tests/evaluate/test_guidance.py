@@ -4,6 +4,7 @@ import torch
 import atoll
 from atoll.errors import RunError
 from atoll.evaluate import alone, guidance
+from atoll.evaluate.distances import Frechet
 from atoll.publish import export
 from atoll.runs import graph, inputs
 from atoll.sampling.opening import open_run_model
@@ -32,11 +33,12 @@ def test_of_one_value_nothing_is_asked():
     assert guidance.nearest((1.5,), lambda scale: pytest.fail("asked")) == (1.5, ())
 
 
-def test_the_distance_is_that_of_the_principal_components():
-    """Data that vary along few axes: |Δμ|² + Σ (σ - σ')², whatever the other axes do."""
+def test_the_distance_is_that_of_the_principal_components(monkeypatch):
+    """Of what is seen few axes vary: |Δμ|² + Σ (σ - σ')², whatever the other axes do."""
+    monkeypatch.setattr(guidance, "Unlearnt", lambda shape: lambda x_0: x_0.flatten(1))
     source = torch.Generator().manual_seed(0)
     spread = torch.tensor([3.0, 2.0] + [0.0] * 30)
-    real = torch.randn(4000, 32, generator=source) * spread
+    real = torch.randn(1000, 32, generator=source) * spread
     to = guidance.distance_to(real.view(-1, 2, 4, 4))
     assert to(real.view(-1, 2, 4, 4)) == pytest.approx(0, abs=1e-3)
     mean = real.mean(0)
@@ -45,6 +47,31 @@ def test_the_distance_is_that_of_the_principal_components():
     assert to(wider.view(-1, 2, 4, 4)) == pytest.approx(float(own), rel=1e-3)
     moved = real + torch.tensor([0.0, 5.0] + [0.0] * 30)
     assert to(moved.view(-1, 2, 4, 4)) == pytest.approx(25, rel=1e-3)
+
+
+def test_samples_of_every_cluster_are_compared_with(monkeypatch):
+    """They rest one cluster after the other: the first thousand would be of the first cluster."""
+    seen = []
+    monkeypatch.setattr(guidance, "Unlearnt", lambda shape: lambda x_0: seen.append(x_0) or x_0.flatten(1))
+    real = torch.arange(4000.0)[:, None, None] * torch.ones(1, 1, 30)
+    guidance.distance_to(real)
+    assert seen[0].shape == (1000, 1, 30)
+    assert seen[0][:, 0, 0].tolist() == list(range(0, 4000, 4))
+
+
+def test_shapes_are_seen_that_have_the_moments_of_the_data():
+    """Noise with the mean and the covariance of strokes: near to them in pixels, and far as seen."""
+    source = torch.Generator().manual_seed(0)
+    place = torch.randint(16, (2000,), generator=source)
+    strokes = torch.zeros(2000, 1, 16, 16)
+    strokes[torch.arange(2000), 0, :, place] = 1
+    mean = strokes.flatten(1).mean(0)
+    root = torch.linalg.svd(strokes.flatten(1) - mean, full_matrices=False)
+    noise = torch.randn(2000, len(root.S), generator=source) * root.S / 2000**0.5
+    alike = (mean + noise @ root.Vh).view(-1, 1, 16, 16)
+    to, pixels = guidance.distance_to(strokes[:1000]), Frechet(strokes[:1000].flatten(1))
+    assert to(alike[:1000]) > 20 * to(strokes[1000:])
+    assert pixels(alike[:1000].flatten(1)) < 4 * pixels(strokes[1000:].flatten(1))
 
 
 def test_a_run_samples_with_what_was_chosen_and_so_does_its_export(prepared, tmp_path):

@@ -17,6 +17,7 @@ from atoll.config.run import RunConfig
 from atoll.config.sampling import (
     FEATURES,
     GUIDANCE_NUM,
+    GUIDANCE_REAL,
     GUIDANCE_STEPS,
     OF_ONE_MODEL,
     EvaluateConfig,
@@ -37,6 +38,7 @@ __all__ = [
     "EMBEDDED",
     "FEATURES",
     "GUIDANCE_NUM",
+    "GUIDANCE_REAL",
     "GUIDANCE_STEPS",
     "NAME",
     "NAMED",

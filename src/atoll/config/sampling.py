@@ -14,8 +14,9 @@ FEATURES = ("classifier", "pixels", "inception")
 """What distances can be measured on, besides models of transformers."""
 
 
-GUIDANCE_NUM, GUIDANCE_STEPS = 128, 8
-"""With how many samples in how many steps a guidance is tried that may be chosen."""
+GUIDANCE_NUM, GUIDANCE_STEPS, GUIDANCE_REAL = 128, 8, 1000
+"""With how many samples in how many steps a guidance is tried that may be chosen, and with how many real ones
+those are compared."""
 
 
 class SampleConfig(Section):

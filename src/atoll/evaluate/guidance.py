@@ -11,19 +11,18 @@ import torch
 from torch import Tensor
 
 from atoll import devices
-from atoll.config import GUIDANCE_NUM, GUIDANCE_STEPS
+from atoll.config import GUIDANCE_NUM, GUIDANCE_REAL, GUIDANCE_STEPS
 from atoll.data.store import Batch, Reader
 from atoll.evaluate import alone
 from atoll.evaluate.distances import Frechet
+from atoll.evaluate.unlearnt import Unlearnt
 from atoll.runs import Run, Stage, inputs
 from atoll.runs.chosen import GuidanceContents
 from atoll.sampling.opening import open_run_model
 from atoll.sampling.sampler import Sampler
 
-REAL = 4000
-"""At most so many real samples are compared with."""
-FOURTH = 4
-"""Of those every fourth is enough to find components by."""
+READ = 4000
+"""At most so many real samples are read, of which some are compared with."""
 WIDTH = 24
 """Principal components in which samples are compared: with few samples, more would be noise."""
 
@@ -52,9 +51,7 @@ def _drawn_from(run: Run) -> Callable[[float, float], float]:
     """Tells how far a few samples are from the data, by extrapolation and guidance; each is drawn once."""
     real = _real(run)
     distance = distance_to(real.x_0)
-    some = (
-        torch.arange(GUIDANCE_NUM) * len(real.x_0) // GUIDANCE_NUM
-    )  # they rest by cluster: from all of them
+    some = _spread(len(real.x_0), GUIDANCE_NUM)
 
     @functools.cache
     def opened(reach: float) -> Sampler:
@@ -96,14 +93,20 @@ def nearest(
 
 
 def distance_to(real: Tensor) -> Callable[[Tensor], float]:
-    """The Fréchet distance of samples to real ones, in the first principal components of those."""
-    rows = real.flatten(1)
+    """The Fréchet distance of samples to real ones, in the first principal components of what is seen."""
+    see = Unlearnt(real.shape[1:])
+    rows = see(real[_spread(len(real), GUIDANCE_REAL)])
     mean = rows.mean(0)
-    components = torch.linalg.svd(rows[::FOURTH] - mean, full_matrices=False).Vh[:WIDTH].T
+    components = torch.linalg.svd(rows - mean, full_matrices=False).Vh[:WIDTH].T
     to = Frechet((rows - mean) @ components)
-    return lambda x_0: to((x_0.flatten(1) - mean) @ components)
+    return lambda x_0: to((see(x_0) - mean) @ components)
+
+
+def _spread(rows: int, most: int) -> Tensor:
+    """At most so many of all rows, which rest by cluster: of every cluster some."""
+    return torch.arange(min(rows, most)) * rows // min(rows, most)
 
 
 def _real(run: Run) -> Batch:
     clusters = [run.cluster(index) for index in range(run.config.partition.clusters)]
-    return Reader(clusters, 1, run.config.seed).first(REAL)
+    return Reader(clusters, 1, run.config.seed).first(READ)

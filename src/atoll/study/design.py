@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from atoll import plan
 from atoll.config import (
     GUIDANCE_NUM,
+    GUIDANCE_REAL,
     GUIDANCE_STEPS,
     OF_ONE_MODEL,
     AdapterConfig,
@@ -27,6 +28,7 @@ from atoll.config import (
     validate,
 )
 from atoll.errors import ConfigError
+from atoll.evaluate import unlearnt
 from atoll.runs import digest, read_json
 from atoll.study.settings import StudyConfig
 
@@ -338,7 +340,7 @@ def _within_budget(
     config = _grouped(config)
     if config.grouped_by_start:  # half a forward pass of every sample, where a step has three
         spent += (data.rows or 0) / 6
-    spent += _choosing(config)
+    spent += _choosing(config, data, forward)
     expert: dict[str, Any] = {}
     if start is not None:  # by name: where it lies says nothing of what it is
         expert |= _begun_with(start.training, point.get(ADAPTER, 0), study.config.adapter_settings)
@@ -360,16 +362,19 @@ def _within_budget(
     return Cell({**point, CLUSTERS: clusters}, config, monolith, flops, start)
 
 
-def _choosing(config: RunConfig) -> float:
-    """What choosing costs at most, in samples of training: a third of a pass and a step each."""
+def _choosing(config: RunConfig, data: Facts, forward: float) -> float:
+    """What choosing costs at most, in samples of training: a third of a pass for a step, and what looks."""
     sample = config.sample
     farther = len(sample.extrapolations) if len(sample.extrapolations) > 1 else 0
     first = min(sample.guidances, default=sample.guidance)
-    passes = farther * (1 if first == 1 else 2)
+    asked = [first] * farther
     if len(sample.guidances) > 1:  # the first of them was tried with the extrapolation
-        tried = sorted(sample.guidances)[1 if farther else 0 :]
-        passes += sum(1 if guidance == 1 else 2 for guidance in tried)
-    return passes * GUIDANCE_NUM * GUIDANCE_STEPS / 3
+        asked += sorted(sample.guidances)[1 if farther else 0 :]
+    if not asked:
+        return 0.0
+    passes = sum(1 if guidance == 1 else 2 for guidance in asked) * GUIDANCE_NUM * GUIDANCE_STEPS
+    seen = GUIDANCE_REAL + len(asked) * GUIDANCE_NUM
+    return (passes + seen * unlearnt.flops(data.shape) / forward) / 3
 
 
 def _begun_with(base: str, rank: int, settings: Mapping[str, Any]) -> dict[str, Any]:
