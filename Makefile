@@ -43,7 +43,7 @@ SAID := $(VENV)/.otherwise
 test: $(STAMP_DEV)  ## ATOLL_THOROUGH=1 tries every case, as CI does: see tests/thorough.py
 	@# Both at once: the second pass has work while the first waits. What it says comes last.
 	@$(OTHERWISE) > $(SAID) 2>&1 & otherwise=$$!; trap "kill $$otherwise" INT TERM; \
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder; code=$$?; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --abreast $(WORKERS); code=$$?; \
 	wait $$otherwise || code=1; echo "tests/train, on a CPU with other units:"; cat $(SAID); exit $$code
 
 check: $(STAMP_DEV)

@@ -137,6 +137,13 @@ def parent():
     return warm.Parent(here, variables)
 
 
+def inherit(given):
+    """Fork from this one, which somebody else has begun; those of the process that we were are not ours."""
+    _parents.clear()
+    _parents[given.environment["PYTHONPATH"]] = given
+    _folder.cache_clear()
+
+
 def run(*arguments, environment=None, folder=None, module="atoll.__main__"):
     """The command from beginning to end."""
     command = Command(arguments, environment, folder, module)

@@ -19,7 +19,8 @@ from atoll import config, threads
 from atoll.config import RunConfig
 from atoll.launch import warm
 from atoll.runs import Run, write_json
-from tests import commands, forge, hasty, holding, s3, thorough
+from tests import abreast, commands, forge, hasty, holding, s3, thorough
+from tests.beforehand import TINY, Beforehand, customized, prepare, train
 from tests.clocks import ManualClock
 
 MEMORY = Path("/dev/shm")
@@ -40,38 +41,8 @@ settings.load_profile("atoll")
 
 hasty.lighten()
 
-TINY = """
-name = "tiny"
-[data]
-source = "fashion-5k"
-[partition]
-clusters = 3
-fine = 12
-[expert]
-width = 16
-depth = 1
-heads = 2
-patch = [7, 7]
-steps = 10
-batch = 8
-lr = 1e-2
-log_every = 2
-save_every = 3
-compile = "off"
-[router]
-width = 16
-depth = 1
-heads = 2
-patch = [7, 7]
-steps = 6
-batch = 8
-lr = 1e-2
-compile = "off"
-[sample]
-num = 6
-steps = 3
-precision = "float32"
-"""
+BEFOREHAND = pytest.StashKey[Beforehand]()
+TINY_RUN = pytest.StashKey[Path | None]()
 
 
 @pytest.fixture(autouse=True)
@@ -85,13 +56,14 @@ def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _nobody_waits_long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def _nobody_waits_long(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[str]:
     """Neither here nor in any process that a test starts: see `tests.hasty`; where those find modules."""
-    folder = tmp_path_factory.mktemp("customize")
-    (folder / "sitecustomize.py").write_text(hasty.CUSTOMIZE)
-    paths = [str(folder), str(commands.ROOT), os.environ.get("PYTHONPATH", "")]
+    is_begun = BEFOREHAND in request.config.stash
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+        if not is_begun:
+            patch.setenv("PYTHONPATH", customized(tmp_path_factory.mktemp("customize")))
         patch.setenv(holding.FOLDER, str(tmp_path_factory.mktemp("held")))
         for name in hasty.WAITS:
             if name.startswith("atoll.launch"):  # stores have clocks of the tests' own here
@@ -128,18 +100,9 @@ Prepare = Callable[..., Run]
 
 
 @pytest.fixture(scope="session")
-def _tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _tiny_data(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """The tiny recipe's data and clusters, made once for all tests."""
-    from atoll.data import encode, partition
-
-    folder = tmp_path_factory.mktemp("tiny-data")
-    (folder / "tiny.toml").write_text(TINY)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATOLL_RUNS", str(folder))
-        run = Run.create(config.load(folder / "tiny.toml"), folder / "tiny.toml")
-    encode.prepare(run)
-    partition.partition(run)
-    return run.path
+    return request.config.stash.get(TINY_RUN, None) or prepare(tmp_path_factory.mktemp("tiny-data"))
 
 
 @pytest.fixture
@@ -159,13 +122,8 @@ def prepared(tiny: Path, _tiny_data: Path, tmp_path: Path) -> Prepare:
 @pytest.fixture(scope="session")
 def _tiny_finished(_tiny_data: Path) -> Path:
     """The tiny recipe's experts and router, trained once for all tests."""
-    from atoll.train import jobs
-
-    run = Run.open(_tiny_data)
-    for k in range(run.config.partition.clusters):
-        jobs.expert(run, k)
-    jobs.router(run)
-    return run.path
+    train(_tiny_data)
+    return _tiny_data
 
 
 def linked(source: Path, folder: Path) -> Run:
@@ -304,7 +262,7 @@ FIRST = [
 
 SHAPES = ("tests/flow/", "tests/models/", "tests/sampling/", "tests/train/")
 if not thorough.THOROUGH:
-    SHAPES = ("tests/flow/", "tests/models/", "tests/sampling/test_sampler", "tests/train/test_loop")
+    SHAPES = ("tests/flow/", "tests/models/", "tests/train/test_loop")
 """Where shapes are checked at every call of networks and mathematics, which takes a quarter of their time.
 Elsewhere they are called as they are there."""
 
@@ -320,13 +278,24 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
+LEFT = pytest.StashKey[int]()
+"""How many tests only CI runs."""
+
+
 @pytest.hookimpl(trylast=True)  # after -k and -m, so that what they ask for is there
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest files come first; `--dist loadfile --no-loadscope-reorder` keeps to it."""
-    kept = thorough.kept(items)
+    """The longest files come first, and `--abreast` keeps to it."""
+    named = config.option.keyword or config.option.markexpr or any("::" in name for name in config.args)
+    kept = thorough.kept(items, named=bool(named))
     names = {item.nodeid for item in kept}
+    config.stash[LEFT] = len(items) - len(kept)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
     items[:] = sorted(kept, key=_turn)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if left := config.stash.get(LEFT, 0):
+        terminalreporter.write_line(f"{left} more with ATOLL_THOROUGH=1, as CI runs them: tests/thorough.py")
 
 
 def _turn(item: pytest.Item) -> int:
@@ -334,14 +303,34 @@ def _turn(item: pytest.Item) -> int:
     return FIRST.index(file) if file in FIRST else len(FIRST)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Files go to workers as a whole, and those that share a cluster to one worker."""
-    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--abreast", type=int, default=1, help="how many processes run tests: tests/abreast.py")
 
-    class Together(LoadFileScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            file: str = super()._split_scope(nodeid)
-            return TOGETHER[0] if file in TOGETHER else file
 
-    return Together(config, log)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """What processes have in common is begun at once."""
+    number, config = session.config.option.abreast, session.config
+    if number > 1 and not config.option.collectonly:
+        factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]
+        config.stash[BEFOREHAND] = Beforehand(factory.mktemp("beforehand"), number)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    number = session.config.option.abreast
+    if number < 2 or session.config.option.collectonly or session.testsfailed:
+        return None
+    stash = session.config.stash
+    stash[TINY_RUN] = stash[BEFOREHAND].tiny()
+    groups = abreast.grouped(session.items, _together)
+    try:
+        abreast.run(session, number, groups, stash[BEFOREHAND].hand_over)
+    finally:
+        stash[BEFOREHAND].close()
+    return True
+
+
+def _together(nodeid: str) -> str:
+    """The name of a file, and of those that share a cluster."""
+    file = nodeid.partition("::")[0]
+    return TOGETHER[0] if file in TOGETHER else file

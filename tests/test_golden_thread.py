@@ -50,7 +50,7 @@ def named() -> list[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def reached(tmp_path_factory):
     """All functions of ours that a tiny `atoll run` calls, in whatever process."""
-    from tests.conftest import TINY
+    from tests.beforehand import TINY
 
     place = tmp_path_factory.mktemp("thread")
     (place / "sitecustomize.py").write_text(f"FORKS = {warm.FORKS}\n{TRACER}")

@@ -34,9 +34,10 @@ def test_every_value_of_every_parameter_is_met(sizes, number, expected):
         assert max(map(met.count, met)) - min(map(met.count, met)) <= 1, "none of them far more often"
 
 
-def item(name, file="tests/test_it.py", each=0, **params):
+def item(name, file="tests/test_it.py", each=0, dear=(), **params):
     marker = SimpleNamespace(args=(each,)) if each else None
     found = SimpleNamespace(nodeid=f"{file}::{name}", get_closest_marker=lambda name: marker)
+    found.iter_markers = lambda name: [SimpleNamespace(kwargs=values) for values in dear]
     if params:
         found.nodeid += f"[{'-'.join(map(str, params.values()))}]"
         found.callspec = SimpleNamespace(params=params)
@@ -73,6 +74,19 @@ def test_what_is_asked_for_by_name_is_not_left_out():
     asked = [item("killed", database_url="postgresql", point=0), item("other", database_url="postgresql")]
     asked.append(item("marked", each=1, a=2, b=1))
     assert thorough.kept(asked, thorough=False) == asked
+
+
+def test_what_is_dear_is_left_to_ci_unless_asked_for():
+    items = [item("cheap"), item("dear", dear=[{}]), item("cheap too")]
+    assert ids(thorough.kept(items, thorough=False)) == ["cheap", "cheap too"]
+    assert thorough.kept(items, thorough=False, named=True) == items
+    assert thorough.kept(items, thorough=True) == items
+
+
+@pytest.mark.parametrize(("values", "left"), [("b", ["a", "c"]), (("a", "c"), ["b"])])
+def test_some_cases_of_a_test_may_be_dear(values, left):
+    items = [item("one", dear=[{"engine": values}], engine=engine) for engine in "abc"]
+    assert ids(thorough.kept(items, thorough=False)) == [f"one[{engine}]" for engine in left]
 
 
 def test_what_only_has_such_a_name_is_no_repetition():

@@ -3,6 +3,10 @@
 Some tests hold one promise against many generated cases, or on everything that could serve them. Every
 promise is held either way: on the first and the last case and some between (`some`), on every value of every
 parameter (`@pytest.mark.each(number)`), on all that may serve in turn (`IN_TURN`).
+
+What is dear and holds a promise that a cheaper test holds as well, on another engine, by whole processes or
+with more of everything, is marked `@pytest.mark.thorough`, with values of a parameter if only those of its
+cases are meant (`@pytest.mark.thorough(name="slurm")`): it is left to CI, and to who asks for it by its name.
 """
 
 import os
@@ -39,11 +43,12 @@ def often(thoroughly: int, otherwise: int, thorough: bool = THOROUGH) -> int:
     return thoroughly if thorough else otherwise
 
 
-def kept(items: list[Any], thorough: bool = THOROUGH) -> list[Any]:
+def kept(items: list[Any], thorough: bool = THOROUGH, named: bool = False) -> list[Any]:
     """Tests without what only repeats others. Who asks for a case by its name gets it."""
     if thorough:
         return items
-    left = {item.nodeid for item in _each(_in_turn(items))}
+    wanted = [item for item in items if named or not _is_dear(item)]
+    left = {item.nodeid for item in _each(_in_turn(wanted))}
     return [item for item in items if item.nodeid in left]
 
 
@@ -66,6 +71,17 @@ def covering(cases: list[dict[str, str]], number: int) -> list[int]:
 
 def _worth(case: dict[str, str], missing: set[tuple[str, str]], taken: Counter[tuple[str, str]]) -> Any:
     return len(missing & set(case.items())), -sum(taken[pair] for pair in case.items())
+
+
+def _is_dear(item: Any) -> bool:
+    """Whether it is marked, or a case of it that has one of the values that the mark names."""
+    params = _params(item)
+    return any(
+        all(
+            params.get(name) in (values if isinstance(values, tuple) else (values,)) for name, values in named
+        )
+        for named in (mark.kwargs.items() for mark in item.iter_markers("thorough"))
+    )
 
 
 def _each(items: list[Any]) -> list[Any]:

@@ -9,7 +9,7 @@ from atoll import config, plan
 from atoll.data.store import Reader, to_values
 from atoll.models import checkpoint
 from atoll.runs import inputs
-from tests.conftest import TINY
+from tests.beforehand import TINY
 
 
 def test_a_class_is_left_out_and_comes_alone(tmp_path):

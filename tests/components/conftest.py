@@ -10,7 +10,7 @@ from atoll import config
 from atoll.components import making
 from atoll.runs import Run, Stage
 from atoll.runs.components import ComponentContents
-from tests.conftest import TINY
+from tests.beforehand import TINY
 
 ROWS = 96
 

@@ -20,8 +20,8 @@ from atoll.evaluate.measure import Judge
 from atoll.runs import Run, graph, survey
 from atoll.sampling import opening
 from atoll.train import jobs
+from tests.beforehand import TINY
 from tests.components.conftest import own_pictures
-from tests.conftest import TINY
 
 SETTINGS = [
     "expert.steps=4",

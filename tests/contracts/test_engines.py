@@ -82,6 +82,7 @@ def test_every_job_runs_once_after_what_it_waits_for(made, name):
     } == {path: when for path, when in before.items() if path.parent.name in ("one", "two", "last")}
 
 
+@pytest.mark.thorough(name="slurm")
 def test_a_failure_is_told_in_the_words_of_the_job_after_the_others_have_ended(made):
     run, engine = made(one="fail")
     seen: list[list[JobStatus]] = []
@@ -105,6 +106,7 @@ def test_a_job_that_saved_and_stopped_is_no_failure(made, name):
     assert run.stage("last").done
 
 
+@pytest.mark.thorough(name="slurm")
 def test_a_stop_is_passed_on_and_waited_for(made, name):
     run, engine = made(one="wait", two="wait")
     ready = [run.stage(one).path / "ready" for one in ("one", "two")]
@@ -128,6 +130,7 @@ def test_a_stop_is_passed_on_and_waited_for(made, name):
         assert all(path.is_file() for path in saved)
 
 
+@pytest.mark.thorough(name=("slurm", "ray"))
 def test_a_job_of_two_gpus_is_two_ranks_that_save_and_stop_as_one(made, name, monkeypatch):
     """The first time one of them has saved and stopped, and that is what the job's end says."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")

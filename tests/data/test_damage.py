@@ -19,8 +19,9 @@ from atoll.data.samples import Sample, Skipped
 from atoll.data.sources import open_source
 from atoll.errors import DataError
 from tests.data.conftest import encoded, picture, pixels
+from tests.thorough import often
 
-COUNT, TRIES = 12, 200
+COUNT, TRIES = 12, often(200, 60)
 IMAGES = pixels(COUNT, size=8)
 GREYS = pixels(COUNT, size=8, channels=1)[..., 0]
 

@@ -12,7 +12,7 @@ from atoll.data.samples import Sample
 from atoll.data.store import Reader
 from atoll.errors import DataError
 from atoll.runs import Run, file_digest
-from tests.conftest import TINY
+from tests.beforehand import TINY
 
 
 def made(tmp_path, *overrides, count=80):

@@ -57,6 +57,7 @@ def test_an_expert_elsewhere_downloads_what_it_begins_with(place, finished, kind
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "on"), [("start", "slurm"), ("init", "ray")])
+@pytest.mark.thorough
 def test_a_whole_run_on_an_engine(place, finished, request, kind, on):
     begin = "start.steps=1" if kind == "start" else f"expert.init='{finished.expert(0).path}'"
     run = place("driver", begin)

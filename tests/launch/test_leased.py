@@ -146,6 +146,7 @@ def test_a_stop_uploads_and_is_taken_up_at_once(place, _tiny_data):
     assert "waiting" not in err, "the lease was given back"
 
 
+@pytest.mark.thorough
 def test_two_drivers_of_the_same_run(place, _tiny_finished):
     drivers = [place.start(name, "run") for name in ("a", "b")]
     for driver in drivers:

@@ -101,6 +101,7 @@ def submitted(command):
     return done
 
 
+@pytest.mark.thorough
 def test_a_whole_run_submitted_from_a_laptop_is_the_run_here(place, cluster):
     """Images to samples by `ray job submit`: every stage on the cluster, bit for bit as on one machine."""
     clear(cluster)
@@ -170,6 +171,7 @@ def test_a_machine_is_lost_while_its_expert_trains(place, cluster, prepared):
     assert sorted(uploaded) == ["experts/00", "router"], "each once, and not what was there"
 
 
+@pytest.mark.thorough
 def test_the_driver_is_killed_and_the_run_submitted_again(place, cluster, prepared):
     clear(cluster)
     settings = [*LONG, "router.steps=2", "expert.override=[{clusters=[0, 1], steps=10}]"]

@@ -80,6 +80,7 @@ def test_a_stop_while_ranks_are_starting_is_a_stop(play, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_job_of_two_ranks_is_the_job_of_one_and_is_stopped_as_one(prepared, tiny, monkeypatch, tmp_path):
     """Stopped by a signal it ends with 75, all ranks at the same step; run again it ends as if alone.
 

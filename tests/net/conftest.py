@@ -97,7 +97,7 @@ def here(tmp_path):
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory):
     """The tiny run, done once in units, each of which can be had again."""
-    from tests.conftest import TINY
+    from tests.beforehand import TINY
     from tests.net.joined import Recorded
 
     folder = tmp_path_factory.mktemp("recorded")

@@ -22,7 +22,7 @@ from tests.net.crowds import Machine, coordinator, sha
 from tests.serve.test_clients import listening
 from tests.thorough import often
 
-EXAMPLES = int(os.environ.get("ATOLL_EXAMPLES", often(8, 4)))
+EXAMPLES = int(os.environ.get("ATOLL_EXAMPLES", often(8, 2)))
 
 
 class Signing:

@@ -18,6 +18,7 @@ from atoll.net.tables import SubmissionRow, TaskRow
 from tests.clocks import ManualClock
 from tests.net.crowds import RUN, PretendedPlan, coordinator, expected, files_of, place, result_of, sha, state
 from tests.net.dying import killed
+from tests.thorough import some
 
 PLAN = PretendedPlan(trainings=1, steps=20, segment=20, every=10)
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
@@ -96,7 +97,7 @@ def live(url, folder):
     database.close()
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", some(POINTS, 7))
 def test_killed_at_every_point_and_started_again(database_url, tmp_path, point):
     assert killed(lambda: live(database_url, tmp_path), point) == -signal.SIGKILL, "the point is on the way"
     assert killed(lambda: live(database_url, tmp_path), f"{point}:2") in (0, -signal.SIGKILL)

@@ -82,6 +82,7 @@ def has_the_same_networks(hosted, recorded):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_liar_is_found_out_and_the_model_is_the_honest_one(run_of_units, recorded, tmp_path, jobs):
     with served(run_of_units, POLICED) as (hosted, url):
         hosted.coordinator.judge.scales = Scales(hosted.run, weighed_here)
@@ -119,6 +120,7 @@ def test_a_liar_is_found_out_and_the_model_is_the_honest_one(run_of_units, recor
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_database_is_gone_and_the_run_ends_with_the_same_bits(
     run_of_units, recorded, tmp_path, jobs, monkeypatch
 ):

@@ -30,6 +30,7 @@ def network(tiny, tmp_path):
     return Network(config.load(tiny, [*SETTINGS, "name='alone'"]), tmp_path / "network")
 
 
+@pytest.mark.thorough
 def test_from_images_to_samples_the_same_bits(tiny, network):
     alone, together = made_alone(tiny), network.finish()
     for node in (one for one in graph.nodes(alone) if not one.kind.page):

@@ -20,7 +20,7 @@ from atoll.serve.app import create_app
 from atoll.serve.limits import Limits
 from tests.thorough import often
 
-EXAMPLES = int(os.environ.get("ATOLL_EXAMPLES", often(10, 5)))
+EXAMPLES = int(os.environ.get("ATOLL_EXAMPLES", often(10, 2)))
 """For each operation, right and wrong; by hand there may be more."""
 
 

@@ -18,8 +18,8 @@ from atoll.study import design, results
 from atoll.study.cells import Workshop
 from atoll.train import jobs
 from tests import commands
+from tests.beforehand import TINY
 from tests.browser import chromium, look, needs_browser
-from tests.conftest import TINY
 from tests.machines import descendants, wait_for
 
 STUDY = """

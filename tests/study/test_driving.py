@@ -13,7 +13,7 @@ from atoll.runs.graph import resolve
 from atoll.study import cells as room
 from atoll.study import design, driving
 from atoll.study.cells import Workshop
-from tests.conftest import TINY
+from tests.beforehand import TINY
 from tests.study.test_cells import STUDY
 
 ELSEWHERE = {"ray": "atoll.launch.on_ray:OnRay", "slurm": "atoll.launch.on_slurm:OnSlurm"}
@@ -37,6 +37,7 @@ def test_an_engine_that_is_not_there(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("on", ["slurm", "ray"])  # on this machine: test_cells
+@pytest.mark.thorough(on="slurm")
 def test_a_study_runs_on_every_engine(tmp_path, request, monkeypatch, on):
     study = study_of(tmp_path, 'launch.slurm={cluster="local"}', "launch.gpus=0")
     engine = resolve(ELSEWHERE[on])

@@ -8,7 +8,7 @@ from atoll.runs import read_json, write_json
 from atoll.study import design, results, tuning
 from atoll.study.cells import Workshop
 from atoll.study.tuning import Setting
-from tests.conftest import TINY
+from tests.beforehand import TINY
 
 STUDY = """
 name = "tuned"
