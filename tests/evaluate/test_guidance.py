@@ -51,8 +51,13 @@ def test_the_distance_is_that_of_the_principal_components(monkeypatch):
 
 def test_samples_of_every_cluster_are_compared_with(monkeypatch):
     """They rest one cluster after the other: the first thousand would be of the first cluster."""
-    seen = []
-    monkeypatch.setattr(guidance, "Unlearnt", lambda shape: lambda x_0: seen.append(x_0) or x_0.flatten(1))
+    seen: list[torch.Tensor] = []
+
+    def see(x_0):
+        seen.append(x_0)
+        return x_0.flatten(1)
+
+    monkeypatch.setattr(guidance, "Unlearnt", lambda shape: see)
     real = torch.arange(4000.0)[:, None, None] * torch.ones(1, 1, 30)
     guidance.distance_to(real)
     assert seen[0].shape == (1000, 1, 30)

@@ -5,7 +5,7 @@ by them a choice was careful where a classifier was not (docs/results.md).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,11 @@ SIDE = 64
 ROWS = 250
 """Samples that are seen at once."""
 CONVOLVE = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-SHRINK = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+SHRINK: dict[int, Callable[..., Tensor]] = {
+    1: F.adaptive_avg_pool1d,
+    2: F.adaptive_avg_pool2d,
+    3: F.adaptive_avg_pool3d,
+}
 
 
 class Unlearnt:

@@ -29,6 +29,7 @@ from atoll.config import (
 )
 from atoll.errors import ConfigError
 from atoll.evaluate import unlearnt
+from atoll.plan import known
 from atoll.runs import digest, read_json
 from atoll.study.settings import StudyConfig
 
@@ -374,7 +375,7 @@ def _choosing(config: RunConfig, data: Facts, forward: float) -> float:
         return 0.0
     passes = sum(1 if guidance == 1 else 2 for guidance in asked) * GUIDANCE_NUM * GUIDANCE_STEPS
     seen = GUIDANCE_REAL + len(asked) * GUIDANCE_NUM
-    return (passes + seen * unlearnt.flops(data.shape) / forward) / 3
+    return (passes + seen * unlearnt.flops(known.about_data(config, data).shape) / forward) / 3
 
 
 def _begun_with(base: str, rank: int, settings: Mapping[str, Any]) -> dict[str, Any]:
