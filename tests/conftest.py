@@ -5,6 +5,7 @@ import importlib
 import os
 import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -28,6 +29,7 @@ MEMORY = Path("/dev/shm")
 if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     os.environ.setdefault("TMPDIR", str(MEMORY))
+    tempfile.tempdir = None  # pytest has looked before us
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process of a test compiles all of it anew
 
@@ -243,19 +245,31 @@ def ray(cluster: Any, request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-TOGETHER = [
+CLUSTER = [
     "tests/contracts/test_engines.py",
     "tests/study/test_driving.py",
     "tests/launch/test_beginnings.py",
     "tests/launch/test_on_ray.py",
 ]
 """One cluster of Ray for all of them; the last takes a machine away from it."""
+UNITS = "end_to_end worker trust drawing client work trial joining narrating paying relocating turn audit"
+RECORDED = [f"tests/net/test_{name}.py" for name in UNITS.split()]
+"""One recorded run of units for all of them."""
+TOGETHER = [CLUSTER, RECORDED]
 FIRST = [
-    *TOGETHER,
+    *CLUSTER,
     "tests/launch/test_leased.py",
-    "tests/test_end_to_end.py",
-    "tests/launch/test_on_slurm.py",
+    *RECORDED,
+    "tests/test_readme.py",
     "tests/study/test_cells.py",
+    "tests/test_golden_thread.py",
+    "tests/test_end_to_end.py",
+    "tests/train/test_on_a_gpu.py",
+    "tests/train/test_rounds.py",
+    "tests/train/test_few_step.py",
+    "tests/serve/test_clients.py",
+    "tests/net/test_adversaries.py",
+    "tests/launch/test_on_slurm.py",
 ]
 """What takes longest: begun first, so that workers end together."""
 
@@ -331,6 +345,6 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def _together(nodeid: str) -> str:
-    """The name of a file, and of those that share a cluster."""
+    """The name of a file, and of the first of those that share something dear."""
     file = nodeid.partition("::")[0]
-    return TOGETHER[0] if file in TOGETHER else file
+    return next((files[0] for files in TOGETHER if file in files), file)

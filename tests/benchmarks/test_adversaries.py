@@ -44,6 +44,7 @@ def test_the_largest_share_that_is_not_ruled_out():
     assert (1 - share) ** 50 + 50 * share * (1 - share) ** 49 == pytest.approx(0.05)
 
 
+@pytest.mark.thorough
 def test_a_liar_in_a_real_coordinator_brings_nothing_into_the_model():
     row = _liars.career(_liars.SCHEMES["one interval of eight"], AuditPolicy(release=1.0), seed=1)
     assert not row["poisoned"] and row["profit"] < 0

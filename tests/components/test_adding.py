@@ -151,6 +151,7 @@ def test_an_exported_run_takes_its_parts_along_and_says_whose_they_are(finished,
     assert not (tmp_path / "out" / "ensemble" / "experts" / "01").exists()
 
 
+@pytest.mark.thorough
 def test_a_part_that_was_added_is_valued_like_the_others(finished, component, tmp_path):
     """At home on samples of its own that somebody brings; one that was dropped is gone from everything."""
     from atoll.evaluate import credit, settlement, values

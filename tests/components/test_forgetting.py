@@ -177,6 +177,7 @@ def test_whoever_is_stopped_goes_on_where_they_were(tmp_path, monkeypatch):
     assert again["changed"] == whole["changed"]
 
 
+@pytest.mark.thorough
 def test_where_clusters_are_what_the_start_sees_all_is_made_again_and_found_anew(tmp_path):
     settings = ("start.steps=2", "encode.features='start'", "expert.depth=2")
     run = trained(tmp_path, "known", pictures(), *settings)

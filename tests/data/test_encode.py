@@ -22,6 +22,7 @@ from atoll.data.sources import open_source
 from atoll.errors import DataError, RunError, StaleError
 from atoll.runs.locks import alone
 from tests.data.conftest import MakeRun, encoded, picture, pixels
+from tests.thorough import often
 
 
 def folder_of_images(folder: Path, count: int, broken: int = 0) -> Path:
@@ -275,7 +276,7 @@ def test_killed_ten_times_the_files_are_the_same(tmp_path: Path, make_run: MakeR
         whole = tmp_path / "whole"
         assert not work(whole)
         chance = random.Random(0)
-        for _ in range(10):
+        for _ in range(often(10, 3)):
             assert work(tmp_path / "killed", chance.randint(1, 6), chance.random() < 0.5)
         assert not work(tmp_path / "killed")
     assert contents_of(tmp_path / "killed" / "data") == contents_of(whole / "data")

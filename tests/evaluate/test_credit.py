@@ -70,6 +70,7 @@ def test_an_audit_asks_each_part_at_home_and_says_what_it_spent(finished):
     assert sum(part["share"] for part in record["parts"]) == pytest.approx(1.0 if positive else 0.0)
 
 
+@pytest.mark.thorough
 def test_an_audit_asks_for_its_own_base(finished, monkeypatch):
     asked, made = [], ground.ground
 

@@ -18,6 +18,7 @@ def numbers(tree, prefix=""):
     return {prefix: tree} if isinstance(tree, float) and not prefix.endswith("seconds") else {}
 
 
+@pytest.mark.thorough
 def test_evaluation_finds_the_numbers_of_the_cpu(finished):
     run = finished.changed([*SMALL, "evaluate.strategies=['full', 'top-1']"])
     expected = numbers(evaluation.evaluate(run))

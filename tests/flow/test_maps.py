@@ -352,6 +352,7 @@ def test_a_student_of_single_experts_keeps_the_shares_of_the_clusters(dense):
     assert sliced_wasserstein(samples[:4000], real) < 0.07
 
 
+@pytest.mark.thorough
 def test_a_flow_map_needs_few_steps(dense):
     """Trajectories of the teacher first, then MeanFlow by the labelled expert itself: one network for all."""
     student = Plane()

@@ -86,6 +86,7 @@ def test_another_router_is_made_again_with_what_follows_and_nothing_else(driven,
     assert other.router.contents.steps == 2
 
 
+@pytest.mark.thorough
 def test_starting_over_again_makes_nothing_again(driven):
     """Whoever was interrupted gives the same command again."""
     other = changed(driven, router={"steps": 2})

@@ -110,6 +110,7 @@ def gone(process):
     process.communicate()
 
 
+@pytest.mark.thorough
 def test_a_machine_does_not_go_on_from_what_was_started_over(place, _tiny_data, prepared):
     """Diverged on A, started over on B with another rate and lost there, retried on A: from B's state."""
     place.seed(_tiny_data, *LONG)
@@ -165,6 +166,7 @@ def test_two_drivers_of_the_same_run(place, _tiny_finished):
         assert files_of(run) == files_of(Run.open(_tiny_finished))
 
 
+@pytest.mark.thorough
 def test_students_are_distilled_wherever_there_is_room(place, _tiny_finished, taught):
     """A dense student and a few-step one, on a machine that has the experts from the bucket alone."""
     settings = {"steps": 10, "batch": 8, "lr": 1e-2, "log_every": 2, "save_every": 3}

@@ -26,6 +26,7 @@ def place_of(run):
     return Place(run.path, run.config.launch, run)
 
 
+@pytest.mark.thorough
 def test_preempted_stopped_and_queued_again(play):
     """One job is preempted, one is told to stop: both save, are queued again, and end."""
     run = play(launch={"slurm": {"cluster": "local"}, "retries": 2}, one="go on", two="go on")

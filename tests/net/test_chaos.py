@@ -291,6 +291,7 @@ def test_a_full_disk_is_told_and_got_over(tmp_path, monkeypatch):
     check(world)
 
 
+@pytest.mark.each(8)
 @pytest.mark.parametrize("fault", ["before", "after"])
 @pytest.mark.parametrize(
     "path", ["accounts", "leases", "heartbeat", "progress", "release", "submit", "reconcile", "files"]

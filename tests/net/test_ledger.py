@@ -20,6 +20,7 @@ from atoll.net import ledger, log
 from atoll.net.database import Base
 from atoll.net.ledger import Entry
 from atoll.net.statements import Signer
+from tests.thorough import often
 
 ROOT = Path(__file__).parents[2]
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(bytes([1]) * 32), "ab" * 32)
@@ -178,7 +179,7 @@ def test_random_histories_are_what_dictionaries_say(monkeypatch):
     engine = create_engine("sqlite://")
     Base.metadata.create_all(engine)
     with Session(engine) as session:
-        for _ in range(int(os.environ.get("ATOLL_HISTORIES", "100"))):
+        for _ in range(int(os.environ.get("ATOLL_HISTORIES", often(100, 40)))):
             _history(session, chance)
             session.rollback()
     engine.dispose()

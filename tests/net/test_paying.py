@@ -75,6 +75,7 @@ def by_command(run):
     return json.loads(done.stdout)
 
 
+@pytest.mark.thorough
 def test_a_live_coordinator_pays_and_a_stranger_finds_it_right(run_of_units, recorded, tmp_path):
     with served(run_of_units) as (hosted, url):
         work_on(lent(url, tmp_path / "home", start=recorded))

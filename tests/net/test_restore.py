@@ -126,6 +126,7 @@ def undisturbed(tmp_path_factory) -> tuple[dict[str, bytes], int]:
 @pytest.mark.parametrize(
     ("done", "fork", "long"), [(0, False, 100), (2, True, 1), (3, False, 1), (5, True, 100)]
 )
+@pytest.mark.thorough(done=(3, 5))
 def test_a_run_goes_on_from_log_and_artifacts_alone(done, fork, long, tmp_path, undisturbed, monkeypatch):
     """Also where lists are longer than an entry of the log may be, and lie in files of their own."""
     monkeypatch.setattr(results, "LONG", long)

@@ -38,6 +38,7 @@ def under_way(recorded, tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["honest", "unsteady", "false"])
+@pytest.mark.thorough(kind="unsteady")
 def test_of_a_training_a_while_is_tried_and_checked(under_way, tmp_path, monkeypatch, kind):
     """A machine that computes otherwise each time is found, and so is one whose states fit no chain."""
     monkeypatch.setattr(trial, "SECONDS", 1e-9)  # by its speed: one interval is the least

@@ -4,6 +4,7 @@ import json
 import signal
 import time
 
+import pytest
 from safetensors.torch import load_file, save_file
 
 from atoll.net import units, work
@@ -146,6 +147,7 @@ def test_a_mistake_is_one_line(network, tmp_path):
     assert json.loads((tmp_path / "machine" / "unit.json").read_text())["inputs"] == []
 
 
+@pytest.mark.thorough
 def test_two_machines_make_the_same_of_whatever_is_not_trained(recorded, tmp_path):
     """So that two accounts can agree on it: byte for byte but for what tells of time."""
     others = [unit for unit in recorded.asked if unit.role != "train"]

@@ -34,6 +34,7 @@ def test_one_worker_does_it_all_and_says_so(run_of_units, recorded, tmp_path):
     assert laid.samples.record == recorded.run.samples.record
 
 
+@pytest.mark.thorough
 def test_on_both_databases_two_workers_really_do_it(run_of_units, recorded, tmp_path, database_url):
     """The last stages in earnest, in threads of this process; what they make is what was recorded."""
     choices = CHOICES.__class__(**{**vars(CHOICES), "database": database_url})
@@ -60,6 +61,7 @@ def test_on_both_databases_two_workers_really_do_it(run_of_units, recorded, tmp_
     assert len(done) == len(set(done)) == len(recorded.units)
 
 
+@pytest.mark.thorough
 def test_what_is_measured_counts_once_two_accounts_agree(recorded, tmp_path):
     """Of a run that has all but its measurements; both are paid, and the run says what they say."""
     judged = {"at_end": True, "num": 8, "features": ["pixels"], "reference": 64, "bootstrap": 2, "routing": 8}

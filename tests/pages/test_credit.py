@@ -92,6 +92,7 @@ def test_the_runs_own_samples_are_shown_with_who_made_them_and_who_would(finishe
 
 @needs_browser
 @pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.thorough
 def test_a_browser_has_nothing_to_complain_about(valued, traced, tmp_path, width):
     pages = [credit.write_credit(*valued), credit.write_traced(*traced)]
     for path, pictures, drawings in zip(pages, (0, 4), (2, 1), strict=True):

@@ -63,6 +63,7 @@ def training(prepared, tmp_path):
         process.communicate()
 
 
+@pytest.mark.thorough
 def test_watch_a_real_training_from_its_first_step_to_its_report(browser, training):
     run, start, gate = training
     with listening(create_watch_app(View(run))) as url, visiting(browser, url) as visit:

@@ -81,6 +81,7 @@ def test_make_a_picture_and_see_who_made_it(browser, site, width, scheme):
         keep(visit, f"playground-{width}")
 
 
+@pytest.mark.thorough
 def test_a_download_says_what_it_is(browser, site, tmp_path):
     from PIL import Image
 
@@ -115,6 +116,7 @@ def test_switch_an_expert_off_with_the_keyboard(browser, site):
         assert "experts" not in page.url
 
 
+@pytest.mark.thorough
 def test_a_part_that_was_dropped_is_not_offered(browser, finished):
     write_members(finished.path, Members(dropped=(1,)))
     app = create_app(open_models(finished.path, steps=2), pages=PAGES)
@@ -146,6 +148,7 @@ def test_ask_who_would_make_it(browser, site, width):
         assert page.locator("#traced").is_hidden(), "it was said of another sample"
 
 
+@pytest.mark.thorough
 def test_compare_strategies_and_models_from_the_same_noise(browser, site):
     with visiting(browser, f"{site}/?class=boot&seed=1") as visit:
         page = visit.page
@@ -167,6 +170,7 @@ def test_compare_strategies_and_models_from_the_same_noise(browser, site):
         assert picture(page, 0) == picture(page, 1), "here they are the same network"
 
 
+@pytest.mark.thorough
 def test_a_permalink_makes_the_same_picture_again(browser, site):
     with visiting(browser, f"{site}/?class=bag&seed=11&count=4&strategy=ancestral&steps=7") as visit:
         page = visit.page
@@ -182,6 +186,7 @@ def test_a_permalink_makes_the_same_picture_again(browser, site):
         assert visit.page.locator(".picture").count() == 1
 
 
+@pytest.mark.thorough
 def test_what_was_made_is_remembered(browser, site):
     with visiting(browser, f"{site}/?class=bag&seed=1") as visit:
         page = visit.page
@@ -202,6 +207,7 @@ def test_a_refusal_is_told(browser, site):
         assert "asks more experts than serve" in visit.page.locator("#problem").text_content()
 
 
+@pytest.mark.thorough
 def test_a_token_is_asked_for_and_kept(browser, tmp_path):
     model = next(iter(open_models(served(tmp_path / "run").path).values()))
     app = create_app({model.name: model}, token="correct horse", pages=PAGES)
@@ -211,6 +217,7 @@ def test_a_token_is_asked_for_and_kept(browser, tmp_path):
         made(visit.page)
 
 
+@pytest.mark.thorough
 def test_a_series_is_a_curve_that_can_be_heard(browser, tmp_path):
     run = served(tmp_path / "run", shape=(1, 32))
     with (
@@ -228,6 +235,7 @@ def test_a_series_is_a_curve_that_can_be_heard(browser, tmp_path):
         check(visit)
 
 
+@pytest.mark.thorough
 def test_the_live_view_is_a_tab(browser, site):
     with visiting(browser, site) as visit:
         visit.page.get_by_role("link", name="Live").click()

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -25,7 +26,7 @@ def test_asked_stopped_killed_and_started_again(tmp_path):
         before = client.post("/v1/samples", json={"seed": 5}).json()["samples"][0]["png"]
         long = pool.submit(httpx.post, f"{address}/v1/samples", json={"num": 64, "steps": 1000}, timeout=600)
         while not client.get("/metrics").text.count('atoll_rows{model="run"} 64.0'):
-            pass
+            time.sleep(0.05)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         with pytest.raises(httpx.TransportError):  # an end of the connection, and no half of an answer
@@ -35,7 +36,7 @@ def test_asked_stopped_killed_and_started_again(tmp_path):
         assert client.post("/v1/samples", json={"seed": 5}).json()["samples"][0]["png"] == before
         long = pool.submit(httpx.post, f"{address}/v1/samples", json={"num": 8, "steps": 200}, timeout=600)
         while not client.get("/metrics").text.count('atoll_rows{model="run"} 8.0'):
-            pass
+            time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         assert len(long.result().json()["samples"]) == 8
     assert process.wait() in (0, -signal.SIGTERM)

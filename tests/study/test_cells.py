@@ -175,6 +175,7 @@ def test_a_study_without_a_finished_cell_says_so(done, tmp_path):
 
 @needs_browser
 @pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.thorough
 def test_a_browser_likes_its_page(done, told, width, tmp_path):
     seen = look(chromium(), done.shop.folder / "report.html", width, tmp_path)
     assert told["report"].endswith("report.html")
@@ -207,6 +208,7 @@ sample.guidance = [1.0, 3.0]
 """
 
 
+@pytest.mark.thorough
 def test_objectives_steps_and_guidance_are_axes(tmp_path, monkeypatch):
     """Each reaches what is trained and sampled, and what a sample costs follows."""
     monkeypatch.setattr(classifier, "STEPS", 20)
@@ -245,6 +247,7 @@ def test_objectives_steps_and_guidance_are_axes(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="children are found in /proc")
+@pytest.mark.thorough
 def test_a_killed_study_repeats_nothing_that_was_finished(tiny):
     """Every process of it is killed when the first cell is there; the same command then does the rest."""
     path = tiny.with_name("study.toml")

@@ -203,7 +203,10 @@ def test_every_level_of_halving_is_asked_for(pupil, monkeypatch):
     assert set(asked[2].tolist()) == {4, 8, 16}
 
 
-@pytest.mark.parametrize("few", [{}, {"method": "progressive", "grid": 4, "fewest": 1}])
+@pytest.mark.parametrize(
+    "few",
+    [pytest.param({}, marks=pytest.mark.thorough), {"method": "progressive", "grid": 4, "fewest": 1}],
+)
 def test_interrupted_lessons_end_bit_for_bit_alike(pupil, monkeypatch, few):
     run = pupil(**few)
     few_step.few_step(run)
@@ -243,6 +246,7 @@ def test_one_network_samples_in_any_number_of_steps(pupil, tmp_path):
         one.sample(2, guidance=2.0)
 
 
+@pytest.mark.thorough
 def test_its_velocity_serves_any_solver(pupil):
     run = pupil()
     few_step.few_step(run)
@@ -261,6 +265,7 @@ def test_both_distillations_in_one(taught):
     assert atoll.load(stage.path).sample(2).isfinite().all()
 
 
+@pytest.mark.thorough
 def test_a_flow_map_of_classes(prepared):
     few = "student.few={steps=2, trajectories=2, grid=4, batch=8}"
     run = prepared("condition.kind=class", "student.steps=2", "student.batch=8", few)

@@ -107,7 +107,7 @@ def test_steps_of_a_router_never_wait(kind):
     assert not gpu.waits, gpu.told()
 
 
-@pytest.mark.each(4)
+@pytest.mark.each(3)
 @pytest.mark.parametrize(("kind", "guidance"), [("class", 1.0), ("class", 2.0), ("text", 2.0)])
 @pytest.mark.parametrize("who", ["label", "ensemble", "sampled"])
 def test_steps_of_a_student_wait_only_for_a_teacher_that_is_drawn(kind, who, guidance):
@@ -172,6 +172,7 @@ def test_an_expert_from_beginning_to_end(prepared):
     assert gpu.places()["train/window.py _read"] == 2  # at step 5 to check what is saved, at step 10 to log
 
 
+@pytest.mark.thorough
 def test_a_router_from_beginning_to_end(prepared):
     runs = (prepared(*said("router", QUIET), name=name) for name in ("cpu", "gpu"))
     gpu = on_both(jobs.router, *runs)
@@ -204,6 +205,7 @@ def test_a_student_from_beginning_to_end(taught):
 
 
 @pytest.mark.parametrize("method", ["meanflow", "progressive"])
+@pytest.mark.thorough(method="progressive")
 def test_a_few_step_student_from_beginning_to_end(taught, method):
     few = {"steps": 4, "trajectories": 2, "grid": 4, "fewest": 2, "method": method, "compile": "off"}
     few |= {"log_every": 4}
@@ -213,6 +215,7 @@ def test_a_few_step_student_from_beginning_to_end(taught, method):
     assert gpu.places().keys() <= EXPECTED, gpu.told()
 
 
+@pytest.mark.thorough
 def test_rounds_from_beginning_to_end(taught):
     run = taught(**QUIET, sites={"inner": 5})
     gpu = on_both(lambda _: (run.student.clear(), rounds.all_rounds(run))[1], None, None)
@@ -356,6 +359,7 @@ def test_a_planted_wait_is_named():
     assert places <= gpu.places().keys(), gpu.told()
 
 
+@pytest.mark.thorough
 def test_an_adapter_from_beginning_to_end(prepared):
     """Only the adapter comes back from the device; the base is there once and stays as it is."""
     settings = [

@@ -97,6 +97,7 @@ def test_two_processes_with_half_the_batch_are_one(prepared):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_muon_with_shares_of_matrices_is_muon_with_whole_ones(prepared):
     settings = ("expert.steps=6", "expert.log_every=1", "expert.optimiser=muon", "expert.lr=1e-3", *EXACT)
     one = prepared(*settings, name="one")
@@ -126,6 +127,7 @@ def test_ranks_go_on_where_one_process_stopped(prepared):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_adapters_in_two_processes_are_those_of_one(prepared, finished):
     """The base is frozen and whole or in shares; the state and the file hold the adapter alone."""
     base = finished.expert(1).path.resolve()

@@ -196,6 +196,7 @@ def test_mistakes_are_told(taught):
         rounds.merge(taught())
 
 
+@pytest.mark.thorough
 def test_compiling_is_decided_once_for_all_rounds_of_a_site(taught, monkeypatch):
     """A trial in every round would cost time, and might fall differently."""
     tried = []
@@ -212,6 +213,7 @@ def test_compiling_is_decided_once_for_all_rounds_of_a_site(taught, monkeypatch)
 
 
 @pytest.mark.parametrize(("asked", "compiles"), [("on", True), ("auto", True), ("off", False)])
+@pytest.mark.thorough(asked="on")
 def test_every_step_of_every_round_is_compiled_where_that_was_decided(taught, monkeypatch, asked, compiles):
     """A round begins with a new network, which nobody has compiled yet."""
     compiled: list[torch.nn.Module] = []

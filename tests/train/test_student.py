@@ -29,6 +29,7 @@ def test_the_first_loss_is_the_mean_square_of_what_the_own_expert_says(taught):
 
 
 @pytest.mark.parametrize("who", ["label", "ensemble", "sampled"])
+@pytest.mark.thorough(who="sampled")
 def test_a_student_learns_from_every_teacher(taught, who):
     run = taught(steps=60, log_every=10, teacher=who)
     stage = student.dense(run)

@@ -15,7 +15,7 @@ STEPS = ("expert.steps=80", "expert.log_every=1", "expert.save_every=7")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "kills", "code"), [("kill", often(10, 5), -9), ("term", often(4, 2), 75)])
+@pytest.mark.parametrize(("how", "kills", "code"), [("kill", often(10, 3), -9), ("term", often(4, 1), 75)])
 def test_killed_at_random_moments(prepared, how, kills, code):
     whole, disturbed = prepared(*STEPS, name="whole"), prepared(*STEPS, name="disturbed")
     jobs.expert(whole, 0)
