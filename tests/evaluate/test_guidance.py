@@ -1,10 +1,13 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 import atoll
 from atoll.errors import RunError
-from atoll.evaluate import alone, guidance
+from atoll.evaluate import alone, evaluation, guidance
 from atoll.evaluate.distances import Frechet
+from atoll.pages import report
 from atoll.publish import export
 from atoll.runs import graph, inputs
 from atoll.sampling.opening import open_run_model
@@ -97,6 +100,32 @@ def test_a_run_samples_with_what_was_chosen_and_so_does_its_export(prepared, tmp
         assert sampler.defaults.guidance == found.guidance
         assert torch.equal(sampler.sample(4), sampler.sample(4, guidance=found.guidance))
         assert not torch.equal(sampler.sample(4), sampler.sample(4, guidance=other))
+
+
+def test_what_was_chosen_is_measured_and_said(prepared, monkeypatch):
+    """Measurements and the page are of samples as they are drawn, not of what could have been chosen."""
+    monkeypatch.setattr(guidance, "nearest", lambda values, tried: (max(values), ((1.0, 3.0), (4.0, 2.0))))
+    small = [f"{part}.steps=2" for part in ("start", "expert", "router")]
+    asked = ["sample.against='start'", "sample.guidances=[1.0,4.0]", "evaluate.routing=0"]
+    run = prepared(*small, *asked, "expert.precision='float32'")
+    trained(run)
+    assert run.sampled_with == run.config.sample, "nothing is chosen yet"
+    graph.node(run, "guidance").make()
+    requests = []
+
+    def judged(sampler, judge, num, request, progress):
+        requests.append(request)
+        return {"strategy": "ancestral", "num": num}, None
+
+    monkeypatch.setattr(evaluation, "sample_and_judge", judged)
+    monkeypatch.setattr(evaluation, "Judge", lambda run, config: SimpleNamespace(real=[], ready=lambda: None))
+    record = evaluation.measure(run)
+    assert [request["guidance"] for request in requests] == [4.0]
+    assert (record["sample"]["guidance"], record["sample"]["guidances"]) == (4.0, [])
+    facts = dict(report._facts(run, "ancestral"))
+    assert facts["sampled with"].endswith("ancestral, guidance 4")
+    assert facts["guidance chosen by samples"] == "1: 3, 4: 2"
+    assert "extrapolation chosen by samples" not in facts
 
 
 def test_a_finished_choice_is_not_made_again(prepared, monkeypatch):

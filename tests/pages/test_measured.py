@@ -97,3 +97,12 @@ def test_whether_entropy_foretells_what_top_1_loses(found):
     table = measured.by_time(Routing.model_validate(tree))
     assert table is not None
     assert ("0.50 (0.25 to 0.75)" in table["foretold"]) == (found is not None)
+
+
+def test_experts_that_were_taken_farther_are_another_setting(finished):
+    """The same strategy and steps, extrapolated: its distance stands on a line of its own."""
+    table = measured.strategies(finished, rows(row("top-1", steps=3, extrapolate=1.5)), "top-1")
+    farther, plain = (next(one for one in table if bool(one["distance"]) == is_it) for is_it in (True, False))
+    assert farther["drawn"] == "3 euler steps, extrapolated by 1.5"
+    assert (plain["drawn"], plain["whole"] > "") == ("3 euler steps", True)
+    assert [one["name"] for one in table if one["drawn"] == "3 euler steps"].count("top-1") == 1

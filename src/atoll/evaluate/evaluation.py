@@ -33,8 +33,8 @@ def evaluate(run: Run, progress: Report | None = None) -> dict[str, Any]:
 def measure(run: Run, progress: Report | None = None) -> dict[str, Any]:
     """All numbers of a run, as its [evaluate] and [sample] sections ask for them."""
     config = run.config.evaluate
-    settings = run.config.sample.model_dump(exclude={"num", "strategy", "prompts", *OPENING})
     sampler = open_run_model(run)
+    settings = run.sampled_with.model_dump(exclude={"num", "strategy", "prompts", *OPENING})
     ensemble = sampler.ensemble
     judge = Judge(run, config)
     judge.ready()
@@ -47,7 +47,7 @@ def measure(run: Run, progress: Report | None = None) -> dict[str, Any]:
         rows[strategy], drawn = sample_and_judge(sampler, judge, config.num, request, count)
         if monolith is not None:
             rows[strategy]["monolith"] = matched.alike(drawn.x_0, monolith, config.bootstrap)
-    sample = run.config.sample.model_dump(mode="json")
+    sample = run.sampled_with.model_dump(mode="json")
     rows = {name: {**row, "sample": {**sample, "strategy": row["strategy"]}} for name, row in rows.items()}
     record: dict[str, Any] = {
         "run": run.config.name,

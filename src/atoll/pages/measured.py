@@ -21,25 +21,26 @@ def distance_name(rows: Rows) -> str | None:
 def strategies(run: Run, rows: Rows, used: str) -> list[dict[str, Any]]:
     """What strategies cost; a distance stands beside the cost of the setting at which it was measured."""
     facts = known(run.partition.contents)
-    costs = strategy_costs(run.config, facts)
+    sample = run.sampled_with
+    costs = strategy_costs(run.config.model_copy(update={"sample": sample}), facts)
     base = costs["ancestral"]["flops"]
     measured = [_measured_cost(run, facts, row, base) for row in rows.values()]
-    here = _drawn_by(run.config.sample)
+    here = _drawn_by(sample)
     measured_here = {row.strategy for row in rows.values() if _drawn_by(row.sample) == here}
     others = [
-        {**_cost(name, cost, run.config.sample, base), "distance": "", "used": False}
+        {**_cost(name, cost, sample, base), "distance": "", "used": False}
         for name, cost in costs.items()
         if name not in measured_here
     ]
     table = measured + others
     for row in table:
-        row["used"] = len(costs) > 1 and row["name"] == used and row["drawn"] == _steps(run.config.sample)
+        row["used"] = len(costs) > 1 and row["name"] == used and row["drawn"] == _steps(sample)
     return table
 
 
 def _drawn_by(sample: SampleConfig) -> tuple[Any, ...]:
     """What of the settings decides what a sample costs, but for the strategy."""
-    return sample.model, sample.steps, sample.solver, sample.guidance, sample.guided
+    return sample.model, sample.steps, sample.solver, sample.guidance, sample.guided, sample.extrapolate
 
 
 def _measured_cost(run: Run, facts: Facts, row: Measurement, base: float) -> dict[str, Any]:
@@ -71,7 +72,8 @@ def _cost(name: str, cost: Mapping[str, float], sample: SampleConfig, base: floa
 
 def _steps(sample: SampleConfig) -> str:
     guided = f", guidance {sample.guidance:g}" if sample.guidance > 1 else ""
-    return f"{sample.steps} {sample.solver} steps{guided}"
+    farther = f", extrapolated by {sample.extrapolate:g}" if sample.extrapolate != 1 else ""
+    return f"{sample.steps} {sample.solver} steps{guided}{farther}"
 
 
 MEASURED = {"kernel": "kernel distance", "precision": "precision", "recall": "recall"}

@@ -303,15 +303,33 @@ def _facts(run: Run, used: str) -> list[tuple[str, str]]:
                 f"width {router.width}, depth {router.depth}, {router.steps:,} steps of {router.batch}",
             )
         )
-    sample = config.sample
+    sample = run.sampled_with
+    farther = f", experts extrapolated by {sample.extrapolate:g}" if sample.extrapolate != 1 else ""
     facts += [
         *_added(run),
         *_distilled(run),
-        ("sampled with", f"{sample.solver}, {sample.steps} steps, {used}, guidance {sample.guidance:g}"),
+        (
+            "sampled with",
+            f"{sample.solver}, {sample.steps} steps, {used}, guidance {sample.guidance:g}{farther}",
+        ),
+        *_chosen(run),
         ("seeds", f"{config.seed} of training, {sample.seed} of sampling"),
         ("finished jobs", ", ".join(duration(_seconds(lines)) for lines in _metrics(run))),
     ]
     return facts + made_with()
+
+
+def _chosen(run: Run) -> list[tuple[str, str]]:
+    """What was chosen by a few samples, and how far those of each value were from the data."""
+    if not (run.config.sample.chooses and run.guidance.done):
+        return []
+    choice = run.guidance.contents
+    tried = {"guidance": choice.distances, "extrapolation": choice.extrapolations}
+    return [
+        (f"{what} chosen by samples", ", ".join(f"{value:g}: {distance:.3g}" for value, distance in pairs))
+        for what, pairs in tried.items()
+        if pairs
+    ]
 
 
 def _added(run: Run) -> list[tuple[str, str]]:

@@ -136,11 +136,7 @@ def _write_ensemble(run: Run, folder: Path) -> None:
     Stage(folder / "partition").write(StageRecord.of({}, {}, _borrowing(run, folder)))
     config = public.config(run.config)
     if config.sample.chooses:  # what was chosen is no longer a question
-        choice = run.guidance.contents
-        chosen: dict[str, Any] = {"guidances": (), "extrapolations": ()}
-        chosen |= {"guidance": choice.guidance} if config.sample.guidances else {}
-        chosen |= {"extrapolate": choice.extrapolate} if config.sample.extrapolations else {}
-        config = config.model_copy(update={"sample": config.sample.model_copy(update=chosen)})
+        config = config.model_copy(update={"sample": run.guidance.contents.settle(config.sample)})
     write_json(folder / RESOLVED, stamped(config.model_dump(mode="json")))
     copy = Run.open(folder)
     _copy_weak(run, copy)

@@ -1,7 +1,10 @@
 """What a stage says of itself that chose guidance and extrapolation by samples drawn with each."""
 
+from typing import Any
+
 from pydantic import ConfigDict, Field
 
+from atoll.config import SampleConfig
 from atoll.runs.records import Contents
 
 
@@ -16,3 +19,10 @@ class GuidanceContents(Contents):
     extrapolate: float = Field(1.0, ge=0)
     extrapolations: tuple[tuple[float, float], ...] = ()
     """The same for how far experts are taken from what they began with, which is tried first."""
+
+    def settle(self, sample: SampleConfig) -> SampleConfig:
+        """The settings with what was chosen in the place of what there was to choose from."""
+        chosen: dict[str, Any] = {"guidances": (), "extrapolations": ()}
+        chosen |= {"guidance": self.guidance} if sample.guidances else {}
+        chosen |= {"extrapolate": self.extrapolate} if sample.extrapolations else {}
+        return sample.model_copy(update=chosen)

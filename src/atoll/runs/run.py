@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from atoll.config import ExpertConfig, RunConfig, assignments, merged, validate
+from atoll.config import ExpertConfig, RunConfig, SampleConfig, assignments, merged, validate
 from atoll.errors import AtollError, ConfigError, RunError, StaleError
 from atoll.runs.chosen import GuidanceContents
 from atoll.runs.components import FOLDER, ComponentContents, Members, read_members
@@ -161,6 +161,13 @@ class Run:
     def guidance(self) -> Stage[GuidanceContents]:
         """The guidance that was chosen once all experts were trained."""
         return Stage(self.path / "guidance", GuidanceContents)
+
+    @property
+    def sampled_with(self) -> SampleConfig:
+        """How samples are asked for, with what was chosen once it is."""
+        sample = self.config.sample
+        chosen = sample.model == "ensemble" and sample.chooses and self.guidance.done
+        return self.guidance.contents.settle(sample) if chosen else sample
 
     @property
     def router(self) -> Stage[RouterContents]:
