@@ -102,6 +102,31 @@ def test_a_run_samples_with_what_was_chosen_and_so_does_its_export(prepared, tmp
         assert not torch.equal(sampler.sample(4), sampler.sample(4, guidance=other))
 
 
+@pytest.mark.parametrize("serving", [None, (0, 2)])
+def test_samples_are_drawn_of_each_cluster_by_its_share(prepared, monkeypatch, serving):
+    """Drawn by chance, what two trials differ by would hide behind whose samples they happened to be."""
+    asked = []
+
+    def sample(num, **settings):
+        asked.append(settings)
+        return torch.zeros(num, 1, 28, 28)
+
+    ensemble = SimpleNamespace(kind="none")
+    monkeypatch.setattr(
+        guidance,
+        "open_run_model",
+        lambda *_, **__: SimpleNamespace(ensemble=ensemble, sample=sample),
+    )
+    experts = [] if serving is None else [f"sample.experts={list(serving)}"]
+    run = prepared("sample.extrapolations=[1.0,2.0]", "start.steps=2", *experts)
+    guidance._drawn_from(run)(1.5, 1.0)
+    sizes = [run.cluster(k).contents.rows if serving is None or k in serving else 0 for k in range(3)]
+    counts = [asked[0]["cluster"].count(k) for k in range(3)]
+    assert sum(counts) == 128 and asked[0]["strategy"] == "oracle"
+    for count, size in zip(counts, sizes, strict=True):
+        assert count == pytest.approx(128 * size / sum(sizes), abs=1)
+
+
 def test_what_was_chosen_is_measured_and_said(prepared, monkeypatch):
     """Measurements and the page are of samples as they are drawn, not of what could have been chosen."""
     monkeypatch.setattr(guidance, "nearest", lambda values, tried: (max(values), ((1.0, 3.0), (4.0, 2.0))))

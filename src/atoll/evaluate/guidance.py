@@ -5,7 +5,7 @@ too far on another (docs/results.md). The loss on held-out samples does not tell
 """
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -51,7 +51,7 @@ def _drawn_from(run: Run) -> Callable[[float, float], float]:
     """Tells how far a few samples are from the data, by extrapolation and guidance; each is drawn once."""
     real = _real(run)
     distance = distance_to(real.x_0)
-    some = _spread(len(real.x_0), GUIDANCE_NUM)
+    some = _rows(real, run.config.sample.experts)
 
     @functools.cache
     def opened(reach: float) -> Sampler:
@@ -63,7 +63,8 @@ def _drawn_from(run: Run) -> Callable[[float, float], float]:
         drawn = sampler.sample(
             GUIDANCE_NUM,
             guidance=guidance,
-            strategy="ancestral",
+            strategy="oracle",  # as many of each cluster as in the data: what is left is what differs
+            cluster=real.cluster[some].tolist(),
             solver="dpm++",
             steps=GUIDANCE_STEPS,
             seed=run.config.seed,
@@ -100,6 +101,14 @@ def distance_to(real: Tensor) -> Callable[[Tensor], float]:
     components = torch.linalg.svd(rows - mean, full_matrices=False).Vh[:WIDTH].T
     to = Frechet((rows - mean) @ components)
     return lambda x_0: to((see(x_0) - mean) @ components)
+
+
+def _rows(real: Batch, serving: Sequence[int] | None) -> Tensor:
+    """Real samples whose like is drawn: of every cluster that serves as many as is its share."""
+    rows = torch.arange(len(real.x_0))
+    if serving is not None:
+        rows = rows[torch.isin(real.cluster, torch.tensor(serving))]
+    return rows[torch.arange(GUIDANCE_NUM) * len(rows) // GUIDANCE_NUM]
 
 
 def _spread(rows: int, most: int) -> Tensor:
