@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 OTHER_UNITS := 'import torch; from atoll import devices; print(int(not devices.has_bfloat16_units(torch.device("cpu"))))'
 
-ONE_ARITHMETIC := features hardware holdout moments moving on_a_gpu optimiser previews prototypes ranks scaling segment \
+ONE_ARITHMETIC := features hardware holdout imported moments moving on_a_gpu optimiser previews prototypes ranks scaling segment \
 	sharding state stopping survival teaching tracking window
 
 # Of two cores: while one waits for a process, a store or a browser, a third has work for it.

@@ -4,6 +4,7 @@ So what tests import is loaded once, and not by each. Files go to processes as a
 tests; those that share something dear go together. How tests end is told by the one that has forked them.
 """
 
+import functools
 import json
 import os
 import selectors
@@ -107,16 +108,33 @@ class Voice:
         )
 
 
+class Following:
+    """The test after the last of a group: only when that one is taken down another group is taken."""
+
+    def __init__(self, groups: Iterator[Group]) -> None:
+        self._groups = groups
+
+    @functools.cached_property
+    def group(self) -> Group:
+        return next(self._groups, [])
+
+    def __bool__(self) -> bool:
+        return bool(self.group)
+
+    def listchain(self) -> list[Any]:
+        """What is still needed: see `SetupState.teardown_exact`."""
+        return self.group[0].listchain()
+
+
 def _work(session: pytest.Session, groups: Iterator[Group], voice: Voice, name: str) -> None:
     """Be one of several processes."""
     _settle(session.config, name)
     session.config.pluginmanager.register(voice, "voice")
-    following = next(groups, None)
+    following = Following(groups)
     try:
-        while following is not None:
-            group, following = following, next(groups, None)
-            after = [*group[1:], following[0] if following else None]
-            for item, nextitem in zip(group, after, strict=True):
+        while following:
+            group, following = following.group, Following(groups)
+            for item, nextitem in zip(group, [*group[1:], following], strict=True):
                 voice.say("at", item.nodeid)
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
     finally:  # who is interrupted leaves no servers behind

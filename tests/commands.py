@@ -123,17 +123,28 @@ def _path():
 def _parent(variables):
     path = variables.get("PYTHONPATH", "")
     if path not in _parents:
-        _parents[path] = warm.Parent.fresh(variables)
+        base = {**variables, "PYTHONPATH": path.partition(os.pathsep)[2]}
+        _parents[path] = (
+            parent(_parent(base), variables, "play") if plays(path) else warm.Parent.fresh(variables)
+        )
     return _parents[path]
 
 
-def parent():
-    """Another one with what this one has loaded, for somebody else."""
-    variables = {**os.environ, **threads.variables(1), "PYTHONPATH": _path()}
-    request = warm.Request("tests.parent", [], variables, str(ROOT), "parent", 9, IMPORTS)
+PLAYS = "plays"
+"""A file of this name is where modules are found by processes that know stages which take no time."""
+
+
+def plays(path):
+    return Path(path.partition(os.pathsep)[0], PLAYS).is_file()
+
+
+def parent(of=None, variables=None, *arguments):
+    """Another one with what this one has loaded, for somebody else; see `tests.parent`."""
+    variables = variables or {**os.environ, **threads.variables(1), "PYTHONPATH": _path()}
+    request = warm.Request("tests.parent", [*arguments], variables, str(ROOT), "parent", 9, IMPORTS)
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with there, open(os.devnull, "wb") as nothing:
-        _parent(variables).start(request, there.fileno(), nothing.fileno(), _unsound)
+        (of or _parent(variables)).start(request, there.fileno(), nothing.fileno(), _unsound)
     return warm.Parent(here, variables)
 
 

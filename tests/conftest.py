@@ -217,9 +217,16 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def cluster(
-    _s3: s3.Proxy, tmp_path_factory: pytest.TempPathFactory, _nobody_waits_long: str, _forge: str
+    _s3: s3.Proxy,
+    tmp_path_factory: pytest.TempPathFactory,
+    _nobody_waits_long: str,
+    _forge: str,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Any]:
-    """Three machines of Ray with access to the bucket, for all tests of a process."""
+    """Three machines of Ray with access to the bucket, for all tests of a process.
+
+    One test submits runs to it; what takes them is many processes, and not started for others.
+    """
     with pytest.MonkeyPatch.context() as patch:
         variables = {**s3.environment(_s3.port), "ATOLL_SCRATCH": str(tmp_path_factory.mktemp("scratch"))}
         variables |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": _nobody_waits_long}
@@ -229,7 +236,8 @@ def cluster(
             patch.setenv(name, value)
         from tests import rays
 
-        with rays.cluster(Path(variables["ATOLL_SCRATCH"])) as made:
+        submissions = any("submitted_from_a_laptop" in item.name for item in request.session.items)
+        with rays.cluster(Path(variables["ATOLL_SCRATCH"]), submissions) as made:
             yield made
 
 

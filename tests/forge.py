@@ -82,12 +82,23 @@ class Forge:
         request = warm.Request(**json.loads(message))
         path = request.environment.get("PYTHONPATH", "")
         if path not in self._parents:
-            self._parents[path] = warm.Parent.fresh(request.environment)
+            self._parents[path] = self._another(path, request.environment)
             self._ready.register(self._parents[path]._line, selectors.EVENT_READ)
         job = self._parents[path].start(request, files[0], files[1], self._unsound)
         self._jobs[client] = job, request.at_death
         for file in files:
             os.close(file)
+
+    def _another(self, path: str, environment: dict[str, str]) -> warm.Parent:
+        """Whoever only plays is a fork of ours, too."""
+        from tests import commands
+
+        ours = next(iter(self._parents.values()))
+        return (
+            commands.parent(ours, environment, "play")
+            if commands.plays(path)
+            else warm.Parent.fresh(environment)
+        )
 
     def _unsound(self) -> Any:
         raise AssertionError("the process that jobs are forked from has threads")

@@ -2,7 +2,11 @@
 
 import contextlib
 import logging
+import time
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from atoll.launch import on_ray
 from tests import s3
@@ -20,32 +24,33 @@ ISLANDS: list[dict[str, Any]] = [
 
 
 @contextlib.contextmanager
-def cluster(scratch):
-    """A head without GPUs, which takes submissions as well, and two machines with some that may be lost."""
+def cluster(scratch, submissions):
+    """A head without GPUs, which may take submissions, and two machines with some that may be lost."""
     on_ray.library()
     from ray.cluster_utils import Cluster
 
     port = s3.free_ports(1)[0]
-    head = {"num_cpus": 2, "include_dashboard": True, "dashboard_port": port, "no_monitor": True}
+    head = {"num_cpus": 2, "include_dashboard": submissions, "dashboard_port": port, "no_monitor": True}
     head |= MEMORY
-    made: Any = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
-    made.dashboard, made.scratch = f"http://{made.head_node.address_info['webui_url']}", scratch
-    made.islands = [patiently(lambda node=node: made.add_node(**node, **MEMORY)) for node in ISLANDS]
+    with unhurried():
+        made: Any = Cluster(initialize_head=True, head_node_args=head)
+        made.islands = [made.add_node(**node, **MEMORY) for node in ISLANDS]
+    made.dashboard, made.scratch = f"http://{made.head_node.address_info.get('webui_url')}", scratch
     try:
         yield made
     finally:
         made.shutdown()
 
 
-def patiently(start):
-    """Start a machine; one whose parts are not up in time, as on a busy computer, ends itself."""
-    for _ in range(8):
-        try:
-            return start()
-        except Exception as problem:
-            if "timed out during startup" not in str(problem):
-                raise
-    raise AssertionError("Ray does not start")
+@contextlib.contextmanager
+def unhurried():
+    """A machine that is not up within thirty seconds ends: on a busy computer these are ten minutes."""
+    from ray._private import node
+
+    slow = SimpleNamespace(sleep=time.sleep, time=time.time, monotonic=lambda: time.monotonic() / 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node, "time", slow)
+        yield
 
 
 @contextlib.contextmanager

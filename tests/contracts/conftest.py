@@ -6,6 +6,7 @@ import pytest
 
 from atoll.config import validate
 from atoll.runs import Run, graph, write_json
+from tests import commands
 from tests.launch.makers import CUSTOMIZE, PLAY
 
 
@@ -14,6 +15,7 @@ def playground(tmp_path_factory):
     """Where modules are found by a process that is to know these stages and no others."""
     folder = tmp_path_factory.mktemp("play")
     (folder / "sitecustomize.py").write_text(CUSTOMIZE)
+    (folder / commands.PLAYS).touch()
     return os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])
 
 

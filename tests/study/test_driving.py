@@ -56,6 +56,7 @@ def test_a_study_runs_on_every_engine(tmp_path, request, monkeypatch, on):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_both_sides_are_tuned_by_workers_that_know_only_what_a_job_says(tmp_path, monkeypatch):
     """Jobs are done here, each from its own specification alone, as a worker would."""
     names = list[str]()
