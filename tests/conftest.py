@@ -331,15 +331,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """What processes have in common is begun at once."""
-    number, config = session.config.option.abreast, session.config
+    number, config = _abreast(session.config), session.config
     if number > 1 and not config.option.collectonly:
         factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]
         config.stash[BEFOREHAND] = Beforehand(factory.mktemp("beforehand"), number)
 
 
+def _abreast(config: pytest.Config) -> int:
+    """As many processes as are asked for, one where a process that has loaded torch cannot be forked."""
+    number: int = config.option.abreast if warm.FORKS else 1
+    return number
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    number = session.config.option.abreast
+    number = _abreast(session.config)
     if number < 2 or session.config.option.collectonly or session.testsfailed:
         return None
     stash = session.config.stash
