@@ -4,8 +4,11 @@ That is a tiny run that is finished, and the process that commands are forked fr
 makes both when a test needs them.
 """
 
+import contextlib
+import importlib
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -79,6 +82,20 @@ def train(path: Path) -> None:
     jobs.router(run)
 
 
+LATER = ("torch._dynamo", "pandas", "matplotlib.figure", "matplotlib.backends.backend_svg")
+LATER += ("transformers.models.bert.modeling_bert",)
+"""What libraries and tests import on their way, and each process would load for itself."""
+
+
+def load() -> None:
+    """All of that, as far as it is there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # other people's
+        for name in LATER:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+
+
 class Beforehand:
     """For so many processes; begun before tests are collected, and ended before these are forked."""
 
@@ -89,7 +106,8 @@ class Beforehand:
         self._tiny = commands.Command([folder], module="tests.beforehand") if warm.FORKS else None
 
     def tiny(self) -> Path | None:
-        """The finished run, which nobody may write to."""
+        """The finished run, which nobody may write to; until it is there, something is loaded."""
+        load()
         if self._tiny is not None:
             _, problem = self._tiny.communicate()
             assert self._tiny.returncode == 0, problem

@@ -45,7 +45,19 @@ FOR = {
     "add": ["atoll.components.adding"],
 }
 """What else a command or a module needs: it is loaded for the first of its kind, and stays."""
-ALONE = {"doctor", "drop", "import", "plan", "sample", "serve", "show", "watch", "--help", "--version"}
+ALONE = {
+    "tests.traced",
+    "doctor",
+    "drop",
+    "import",
+    "plan",
+    "sample",
+    "serve",
+    "show",
+    "watch",
+    "--help",
+    "--version",
+}
 """Commands that start no jobs, and need nobody to fork them from."""
 ROOT = Path(__file__).parents[1]
 _count = itertools.count()
@@ -62,7 +74,7 @@ class Command:
         variables = {**os.environ, **threads.variables(1), "PYTHONPATH": _path(), **(environment or {})}
         place, name = str(folder or ROOT), module.split(".")[0]
         more = [one for word in (module, *self.arguments[:2]) for one in FOR.get(word, [])]
-        heir = not ALONE.intersection(self.arguments[:1])
+        heir = not ALONE.intersection([module, *self.arguments[:1]])
         request = warm.Request(module, self.arguments, variables, place, name, 9, [*IMPORTS, *more], heir)
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._job = _parent(variables).start(request, out.fileno(), err.fileno(), _unsound)

@@ -35,7 +35,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process of a test 
 
 UNCHECKED = os.environ.get("JAXTYPING_DISABLE", "0") == "1"
 """Nobody looks at shapes in the second pass: the first has."""
-EXAMPLES = int(os.environ.get("ATOLL_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("ATOLL_EXAMPLES", thorough.often(25, 12)))
 """Of everything that is generated. They are the same every time, so that more of them only cost time: who
 changes what a property is about tries more."""
 settings.register_profile("atoll", max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)

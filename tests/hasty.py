@@ -24,6 +24,7 @@ WAITS: dict[str, dict[str, float]] = {
 """By module: seconds under their names."""
 LIGHT: dict[str, dict[str, float]] = {
     "atoll.train.jobs": {"BAND_SAMPLES": 32},  # every router that is trained is asked fifty times about them
+    "atoll.train.moments": {"MOMENTS": 200, "MEASURED": 32},  # so are experts of noise
     "atoll.evaluate.classifier": {"STEPS": 60},
 }
 """What is measured on fewer samples than people want, in every process alike."""

@@ -54,6 +54,7 @@ def test_from_pictures_to_pictures_and_again(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.thorough(how=signal.SIGTERM)
 def test_killed_and_resumed_is_uninterrupted_bit_for_bit(prepared, tiny, tmp_path, how):
     steps = ["--set", "expert.steps=40", "--set", "expert.log_every=1", "--set", "expert.save_every=7"]
     whole = prepared(name="whole")

@@ -1,42 +1,14 @@
 """The functions that the README names are those that run: a tiny run is traced from the command line on."""
 
 import json
-import os
 import re
 from pathlib import Path
 
 import pytest
 
-from atoll.launch import warm
-from tests import commands
+from tests import commands, traced
 
 ROOT = Path(__file__).parents[1]
-TRACER = """
-import atexit, json, os, sys, uuid
-
-reached = set()
-place = os.environ["REACHED"]
-
-
-def note(frame, event, argument):
-    code = frame.f_code
-    if event == "call" and "/atoll/" in code.co_filename:
-        reached.add((code.co_filename, code.co_qualname))
-
-
-def write():
-    sys.setprofile(None)
-    with open(os.path.join(place, uuid.uuid4().hex), "w") as file:
-        json.dump(sorted(reached), file)
-
-
-atexit.register(write)
-if FORKS:  # whom all are forked from only loads libraries
-    os.register_at_fork(after_in_child=lambda: sys.setprofile(note))
-else:
-    sys.setprofile(note)
-"""
-"""Python imports `sitecustomize` before anything else, in every process that a run starts."""
 
 
 def named() -> list[tuple[str, str]]:
@@ -53,17 +25,12 @@ def reached(tmp_path_factory):
     from tests.beforehand import TINY
 
     place = tmp_path_factory.mktemp("thread")
-    (place / "sitecustomize.py").write_text(f"FORKS = {warm.FORKS}\n{TRACER}")
     (place / "reached").mkdir()
     (place / "tiny.toml").write_text(
         TINY.replace("steps = 10", "steps = 1").replace("steps = 6", "steps = 1")
     )
-    environment = {
-        "PYTHONPATH": os.pathsep.join([str(place), str(ROOT / "src")]),
-        "REACHED": str(place / "reached"),
-        "ATOLL_RUNS": str(place / "runs"),
-    }
-    done = commands.run("run", place / "tiny.toml", "--json", environment=environment)
+    environment = {traced.FOLDER: str(place / "reached"), "ATOLL_RUNS": str(place / "runs")}
+    done = commands.run("run", place / "tiny.toml", "--json", environment=environment, module="tests.traced")
     assert done.returncode == 0, done.stderr
     calls = [tuple(call) for path in (place / "reached").iterdir() for call in json.loads(path.read_text())]
     return {(file.split("/src/atoll/")[-1], name) for file, name in calls}

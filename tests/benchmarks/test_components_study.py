@@ -74,6 +74,7 @@ def test_a_run_is_trained_with_what_its_experts_begin_with(tmp_path, monkeypatch
     assert run.start.done and run.router.done and all(run.expert(k).done for k in range(3))
 
 
+@pytest.mark.thorough
 def test_a_public_start_sees_none_of_the_samples(tmp_path, monkeypatch):
     monkeypatch.setenv("ATOLL_RUNS", str(tmp_path / "runs"))
     (tmp_path / "tiny.toml").write_text(TINY)

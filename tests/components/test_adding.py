@@ -107,6 +107,7 @@ def test_an_own_expert_that_is_dropped_is_masked_exactly(finished):
 
 
 @pytest.mark.parametrize("where", ["copyfile", "inverse_temperatures", "write_members"])
+@pytest.mark.thorough(where=("copyfile", "inverse_temperatures"))
 def test_whoever_is_stopped_on_the_way_has_added_nothing(finished, component, monkeypatch, where):
     target = shutil if where == "copyfile" else calibrating if where.startswith("inv") else adding
     real = getattr(target, where)

@@ -97,6 +97,7 @@ def test_a_failure_is_told_in_the_words_of_the_job_after_the_others_have_ended(m
     }
 
 
+@pytest.mark.thorough(name="slurm")
 def test_a_job_that_saved_and_stopped_is_no_failure(made, name):
     run, engine = made(one="save")
     if name == "local":  # nobody queues it again here: that is for who started us

@@ -21,7 +21,7 @@ from atoll.errors import DataError
 from tests.data.conftest import encoded, picture, pixels
 from tests.thorough import often
 
-COUNT, TRIES = 12, often(200, 60)
+COUNT, TRIES = 12, often(200, 40)
 IMAGES = pixels(COUNT, size=8)
 GREYS = pixels(COUNT, size=8, channels=1)[..., 0]
 

@@ -30,6 +30,7 @@ def test_values_are_those_of_the_game_in_which_clusters_are_known(tmp_path):
         assert one.rows > 100, "few samples are few witnesses, however often they are looked at"
 
 
+@pytest.mark.thorough
 def test_small_estimates_are_unbiased_and_their_errors_those_of_repetition(tmp_path):
     """Also where rows are so few that what controls explain is hardly known."""
     small = [asked(tmp_path, budget=0.0, epoch=epoch).asked() for epoch in range(120)]

@@ -60,6 +60,7 @@ def test_every_distance_has_its_floor(judge):
     assert "floor" in found["copies"]
 
 
+@pytest.mark.thorough
 def test_a_second_set_is_judged_as_the_first_was(judge, monkeypatch):
     """What is the same for all sets is computed once, and nothing of one set stays for the next."""
     one, other = (torch.randn(50, 1, 28, 28, generator=torch.Generator().manual_seed(s)) for s in (0, 1))

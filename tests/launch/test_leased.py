@@ -49,6 +49,7 @@ def test_every_stage_on_another_machine_is_the_run_on_one(place, _tiny_finished)
     assert "samples/grid.png" in there and "report/report.html" in there and "events.jsonl" in there
 
 
+@pytest.mark.thorough
 def test_a_store_that_fails_in_every_way_changes_nothing(place, _tiny_finished):
     """Every third request fails, eight writes in a row are refused, objects come truncated."""
     place.seed(_tiny_finished)
@@ -203,6 +204,7 @@ def test_a_stop_is_heard_while_the_store_is_away(place, _tiny_data):
     assert first.returncode == 75, err
 
 
+@pytest.mark.thorough
 def test_start_over_replaces_what_is_there(place, _tiny_data):
     place.seed(_tiny_data)
     place.atoll("a", "expert", "0")

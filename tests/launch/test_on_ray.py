@@ -141,6 +141,7 @@ def test_a_whole_run_submitted_from_a_laptop_is_the_run_here(place, cluster):
     assert not [text for text in said if s3.SECRET in text]
 
 
+@pytest.mark.thorough
 def test_a_machine_is_lost_while_its_expert_trains(place, cluster, prepared):
     clear(cluster)
     settings = [*LONG, ON_AN_ISLAND, "router.steps=2", "expert.override=[{clusters=[1, 2], steps=10}]"]

@@ -174,6 +174,7 @@ class Published(ExactPredictor):
         return objectives.published_velocity(self.path, predicted, x, time, self.derivatives)
 
 
+@pytest.mark.thorough
 def test_the_published_conversion_does_not_sample_the_mixture():
     """The other side of the test above.
 

@@ -199,17 +199,14 @@ def test_a_coordinator_cannot_grind_what_is_asked():
             beacon.check(settings, moved.model_copy(update={"round": number}), number)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        pytest.param(adversaries.Numerics(), adversaries.Numerics(micro_batch=8), id="other sums"),
-        pytest.param(
-            adversaries.Numerics(),
-            adversaries.Numerics("bfloat16"),
-            id="other precision",
-            marks=pytest.mark.thorough,
-        ),
+        (adversaries.Numerics(), adversaries.Numerics(micro_batch=8)),
+        (adversaries.Numerics(), adversaries.Numerics("bfloat16")),
     ],
+    ids=["other sums", "other precision"],
 )
 def test_honest_machines_of_other_classes_agree_within_their_band(world, one, other):
     """Bands from one training, held to another; and a cheat beside that band is still seen."""

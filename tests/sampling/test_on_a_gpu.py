@@ -105,6 +105,7 @@ def adapters(device: torch.device, dtype: torch.dtype = torch.float32) -> Sample
 
 
 @pytest.mark.parametrize("strategy", some(["ancestral", "top-1", "top-2", "full"], 2))
+@pytest.mark.thorough
 def test_adapters_of_one_base_have_the_numbers_of_the_cpu(strategy):
     how = {"strategy": strategy, "steps": 3, "guidance": 2.0, "batch": 16}
     here = adapters(torch.device("cpu")).sample(5, **how)

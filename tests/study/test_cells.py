@@ -324,6 +324,7 @@ encode.features = ["pixels", "start"]
 """
 
 
+@pytest.mark.thorough
 def test_clusters_by_the_start_are_made_once_it_is_trained_and_are_paid_for(tmp_path):
     (tmp_path / "tiny.toml").write_text(TINY)
     (tmp_path / "study.toml").write_text(GROUPED.replace("few.npz", str(tmp_path / "few.npz")))

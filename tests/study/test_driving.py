@@ -37,7 +37,7 @@ def test_an_engine_that_is_not_there(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("on", ["slurm", "ray"])  # on this machine: test_cells
-@pytest.mark.thorough(on="slurm")
+@pytest.mark.thorough
 def test_a_study_runs_on_every_engine(tmp_path, request, monkeypatch, on):
     study = study_of(tmp_path, 'launch.slurm={cluster="local"}', "launch.gpus=0")
     engine = resolve(ELSEWHERE[on])

@@ -12,6 +12,7 @@ from atoll.models.expert import as_expert
 from atoll.publish import export
 from atoll.runs import graph
 from atoll.sampling.opening import open_run_model
+from atoll.train import moments
 
 MIXED = 'expert.override=[{clusters=[1], path="cosine", prediction="noise"}]'
 PLAIN = ["expert.precision='float32'", "sample.precision='float32'", "sample.steps=2", "sample.num=4"]
@@ -40,7 +41,7 @@ def alone(stage):
 def test_only_a_noise_prediction_is_measured_and_shrunk_by_that(mixed):
     assert [shrunk.FILE in mixed.expert(k).record.files for k in range(3)] == [False, True, False]
     kept = checkpoint.read_tensors(mixed.expert(1).path / shrunk.FILE)
-    samples = Reader([mixed.cluster(1)], 1, mixed.config.seed).first(1000).x_0
+    samples = Reader([mixed.cluster(1)], 1, mixed.config.seed).first(moments.MOMENTS).x_0
     torch.testing.assert_close(kept["mean"], samples.mean(0), rtol=1e-4, atol=1e-4)
     assert 0 <= kept["shares"].min() and kept["shares"].max() <= 1
     assert kept["shares"][-1] < 0.5, "three steps teach nobody what noise says of a velocity at t = 0.99"

@@ -114,6 +114,7 @@ def test_muon_with_shares_of_matrices_is_muon_with_whole_ones(prepared):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_ranks_go_on_where_one_process_stopped(prepared):
     """The state does not know how many wrote it."""
     from tests.train.test_loop import stop_at
