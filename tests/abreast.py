@@ -178,11 +178,7 @@ def _tell(session: pytest.Session, line: Line, what: str, value: Any) -> None:
         line.at = value
         hook.pytest_runtest_logstart(nodeid=value.nodeid, location=value.location)
     if what in ("report", "died"):
-        report = (
-            _death(line)
-            if what == "died"
-            else hook.pytest_report_from_serializable(config=session.config, data=value)
-        )
+        report = _death(line) if what == "died" else _report(session.config, value)
         hook.pytest_runtest_logreport(report=report)
         if report.when == "teardown":
             hook.pytest_runtest_logfinish(nodeid=report.nodeid, location=report.location)
@@ -190,6 +186,13 @@ def _tell(session: pytest.Session, line: Line, what: str, value: Any) -> None:
         raise session.Failed(session.shouldfail)
     if session.shouldstop:
         raise session.Interrupted(session.shouldstop)
+
+
+def _report(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
+    report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
+    if isinstance(report.longrepr, list):  # where and why something was skipped, which JSON makes a list of
+        report.longrepr = tuple(report.longrepr)
+    return report
 
 
 def _death(line: Line) -> pytest.TestReport:

@@ -58,9 +58,10 @@ def suite(tmp_path):
 
 
 def test_they_end_as_by_one_process(suite, tmp_path):
-    ended = suite(FILES)
+    ended = suite(FILES, "-v", "-rsf")
     assert ended.returncode == 1 and re.search("1 failed, 2 passed, 1 skipped", ended.stdout), ended.stdout
     assert "assert [1] == [2]" in ended.stdout and "before it broke" in ended.stdout
+    assert "test_c.py:3: not here" in ended.stdout
     assert "test_wrong" in ended.stdout.partition("short test summary")[2]
     closed = [line.split() for line in (tmp_path / "closed").read_text().splitlines()]
     processes, places = zip(*closed, strict=True)
