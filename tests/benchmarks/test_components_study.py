@@ -67,6 +67,7 @@ def test_what_is_trained_again_is_counted(finished):
     )
 
 
+@pytest.mark.thorough
 def test_a_run_is_trained_with_what_its_experts_begin_with(tmp_path, monkeypatch):
     monkeypatch.setenv("ATOLL_RUNS", str(tmp_path / "runs"))
     (tmp_path / "tiny.toml").write_text(TINY)

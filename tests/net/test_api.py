@@ -44,6 +44,7 @@ class Signing:
 
 
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.thorough(mode=schemathesis.GenerationMode.NEGATIVE)
 def test_whatever_is_sent_signed_there_is_no_server_error(tmp_path, mode):
     from schemathesis.specs.openapi import checks as described
 

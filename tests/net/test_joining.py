@@ -22,6 +22,7 @@ def test_an_address_with_another_key_than_before_is_refused(run_of_units, record
         assert len(known) == 1
 
 
+@pytest.mark.thorough
 def test_a_finished_run_makes_room_for_another_at_its_address(run_of_units, recorded, tmp_path):
     """Runs have keys of their own: whoever served one may serve the next there."""
     with served(run_of_units) as (_, url):

@@ -62,6 +62,7 @@ def test_the_official_client(model):
 
 
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.thorough(mode=schemathesis.GenerationMode.NEGATIVE)
 def test_whatever_the_description_allows_or_forbids_is_answered_as_described(model, mode):
     """No server error, and no status, header, type or body that is not described."""
     with listening(create_app({model.name: model}, Limits(num=4, steps=8))) as address:

@@ -97,6 +97,7 @@ def test_a_download_says_what_it_is(browser, site, tmp_path):
         assert about["strategy"] == "top-1"
 
 
+@pytest.mark.thorough
 def test_switch_an_expert_off_with_the_keyboard(browser, site):
     with visiting(browser, f"{site}/?class=boot&seed=1") as visit:
         page = visit.page
@@ -132,6 +133,7 @@ def test_a_part_that_was_dropped_is_not_offered(browser, finished):
 
 
 @pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.thorough
 def test_ask_who_would_make_it(browser, site, width):
     with visiting(browser, f"{site}/?class=boot&seed=1&count=4", width) as visit:
         page = visit.page
