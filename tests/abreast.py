@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from atoll.launch import ties
+
 Group = list[pytest.Item]
 NUMBER = struct.Struct("I")
 
@@ -67,6 +69,7 @@ def _fork(
     session: pytest.Session, queue: int, groups: list[Group], number: int, begin: Callable[[int], None]
 ) -> Line:
     here, there = socket.socketpair()
+    parent = os.getpid()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which only libraries have here
         pid = os.fork()
@@ -76,6 +79,7 @@ def _fork(
     code = 1
     try:
         here.close()
+        ties.tie(signal.SIGINT, parent)  # nobody hears whose parent was killed
         begin(number)
         with there.makefile("w", encoding="utf-8") as said:
             _work(session, _groups_of(queue, groups), Voice(session.config, said), f"worker-{number}")

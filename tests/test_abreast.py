@@ -33,6 +33,12 @@ FILES = {
     "test_d": "def test_own(tmp_path, server):\n    assert tmp_path.parts[:-2] == server.parts[:-2]\n",
 }
 DEATH = "import os\ndef test_dies():\n    os._exit(3)\ndef test_never_run():\n    pass\n"
+ORPHAN = """
+import os, signal, time
+def test_of_a_killed_suite():
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -77,3 +83,11 @@ def test_a_process_that_dies_is_told_and_others_go_on(suite):
 def test_the_first_failure_is_the_last_test_where_that_is_asked_for(suite):
     ended = suite({"test_0": FILES["test_b"]}, "-x")
     assert ended.returncode == 1 and "stopping after 1 failures" in ended.stdout, ended.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes cannot be tied to another")
+def test_nobody_outlives_a_suite_that_was_killed(suite, tmp_path):
+    """What they hold open, as the output that is read here, is closed by an end of their own."""
+    ended = suite({"test_0": ORPHAN, "test_d": FILES["test_d"]})
+    assert ended.returncode == -9
+    assert (tmp_path / "closed").read_text().count("server") == 2
