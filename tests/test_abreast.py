@@ -88,6 +88,6 @@ def test_the_first_failure_is_the_last_test_where_that_is_asked_for(suite):
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes cannot be tied to another")
 def test_nobody_outlives_a_suite_that_was_killed(suite, tmp_path):
     """What they hold open, as the output that is read here, is closed by an end of their own."""
-    ended = suite({"test_0": ORPHAN, "test_d": FILES["test_d"]})
+    ended = suite({"test_0": ORPHAN})
     assert ended.returncode == -9
-    assert (tmp_path / "closed").read_text().count("server") == 2
+    assert "server" in (tmp_path / "closed").read_text()
