@@ -96,7 +96,7 @@ def nearest(
 def distance_to(real: Tensor) -> Callable[[Tensor], float]:
     """The Fréchet distance of samples to real ones, in the first principal components of what is seen."""
     see = Unlearnt(real.shape[1:])
-    rows = see(real[_spread(len(real), GUIDANCE_REAL)])
+    rows = see(real[_spread(len(real), min(len(real), GUIDANCE_REAL))])
     mean = rows.mean(0)
     components = torch.linalg.svd(rows - mean, full_matrices=False).Vh[:WIDTH].T
     to = Frechet((rows - mean) @ components)
@@ -108,12 +108,12 @@ def _rows(real: Batch, serving: Sequence[int] | None) -> Tensor:
     rows = torch.arange(len(real.x_0))
     if serving is not None:
         rows = rows[torch.isin(real.cluster, torch.tensor(serving))]
-    return rows[torch.arange(GUIDANCE_NUM) * len(rows) // GUIDANCE_NUM]
+    return rows[_spread(len(rows), GUIDANCE_NUM)]
 
 
-def _spread(rows: int, most: int) -> Tensor:
-    """At most so many of all rows, which rest by cluster: of every cluster some."""
-    return torch.arange(min(rows, most)) * rows // min(rows, most)
+def _spread(rows: int, number: int) -> Tensor:
+    """So many of all rows, evenly: they rest by cluster, and every cluster has its share."""
+    return torch.arange(number) * rows // number
 
 
 def _real(run: Run) -> Batch:

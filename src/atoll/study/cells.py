@@ -216,32 +216,28 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
         if shop.result(cell).is_file():
             continue
         config = cell.config.evaluate
-        judge = judges.setdefault(config, Judge(Run(run.path, shop.begun(cell)), config))
-        chosen = _chosen(Run(run.path, shop.begun(cell)))
-        settings = _sampling(cell.config.sample) | chosen
-        opening = cell.config.sample.model_dump(include=set(OPENING))
-        sampler = open_run_model(
-            run, extrapolations=(), **opening | {key: chosen[key] for key in chosen if key in OPENING}
-        )
-        row, drawn = sample_and_judge(sampler, judge, config.num, settings)
+        begun = Run(run.path, shop.begun(cell))
+        judge = judges.setdefault(config, Judge(begun, config))
+        sample = _settled(begun)
+        opening = sample.model_dump(include=set(OPENING))
+        sampler = open_run_model(run, guidances=(), extrapolations=(), **opening)
+        row, drawn = sample_and_judge(sampler, judge, config.num, _sampling(sample))
         row["seconds"] |= trained
-        row["guidance"], row["extrapolate"] = settings["guidance"], sampler.defaults.extrapolate
+        row["guidance"], row["extrapolate"] = sample.guidance, sample.extrapolate
         _show(shop.picture(cell), drawn, judge.real.contents)
-        asked = cell.config.sample.model_copy(update={"guidance": row["guidance"]})
-        drawn_by = cell.config.model_copy(update={"sample": asked})
+        drawn_by = cell.config.model_copy(update={"sample": sample})
         flops = plan.sample_flops(drawn_by, row["experts_per_step"], row["strategy"], facts)
         write_json(shop.result(cell), {**row, "flops_per_sample": flops})
 
 
-def _chosen(run: Run) -> dict[str, float]:
-    """Guidance and extrapolation of a cell that chooses them, which are tried after its trainings."""
-    if not run.config.sample.chooses:
-        return {}
-    stage = run.guidance
-    if stage.done and stage.record.made_from != inputs.guidance_from(run):
-        stage.clear()  # another cell of the same training was asked for other samples
-    graph.of_stage(run, stage).make()
-    return {"guidance": run.guidance.contents.guidance, "extrapolate": run.guidance.contents.extrapolate}
+def _settled(run: Run) -> SampleConfig:
+    """How a cell is sampled; what it leaves open, guidance or extrapolation, is tried after its trainings."""
+    if run.config.sample.chooses:
+        stage = run.guidance
+        if stage.done and stage.record.made_from != inputs.guidance_from(run):
+            stage.clear()  # another cell of the same training was asked for other samples
+        graph.of_stage(run, stage).make()
+    return run.sampled_with
 
 
 def _train(run: Run) -> None:
