@@ -46,6 +46,21 @@ def test_experts_begin_once():
             run(start={}, expert=expert)
 
 
+@pytest.mark.parametrize(
+    ("others", "match"),
+    [
+        ({"encode": {"features": "start"}}, "needs clusters before the start"),
+        ({"expert": {"adapter": {"rank": 2}}}, "for experts that are whole networks"),
+        ({"expert": {"override": [{"clusters": [1], "adapter": {"rank": 2}}]}}, "that are whole networks"),
+    ],
+)
+def test_a_start_is_told_clusters_only_where_experts_can_begin_so(others, match):
+    told = {"start": {"condition": "cluster"}}
+    assert run(**told).start.condition == "cluster"
+    with pytest.raises(ValidationError, match=match):
+        run(**told, **others)
+
+
 def test_folders_to_begin_with_are_named_once_in_the_order_of_clusters():
     override = [{"clusters": [1], "init": "b"}, {"clusters": [2], "init": "a"}]
     config = run(partition={"clusters": 4}, expert={"override": override})

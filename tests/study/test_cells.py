@@ -305,6 +305,24 @@ def test_experts_go_on_from_a_common_start(done, tmp_path, monkeypatch):
             assert shop.run(cell).expert(k).record.made_from["init"] == start.digest
 
 
+def test_experts_begin_as_a_start_that_is_told_their_cluster(done, tmp_path, monkeypatch):
+    (tmp_path / "tiny.toml").write_text(TINY)
+    (tmp_path / "study.toml").write_text(STUDY)
+    monkeypatch.setenv("ATOLL_RUNS", str(done.shop.root.parent))
+    said = ["budget.samples=[300]", "budget.start=[0.4]", "axes.seed=[0]", "name=told", "evaluate.routing=0"]
+    said += ['evaluate.features=["pixels"]', "start.condition=cluster"]
+    shop = Workshop(design.load(tmp_path / "study.toml", said))
+    cells = shop.cells()
+    carry_out(shop, cells)
+    assert all(shop.done(cell) for cell in cells)
+    cell = next(cell for cell in cells if cell.start)
+    start, run = shop.run(cell.start).start, shop.run(cell)
+    assert start.contents.clusters == tuple(run.cluster(k).digest for k in range(2))
+    assert not shop.run(cell.start).expert(0).done, "of its run nothing but the start is made"
+    for k in range(2):
+        assert run.expert(k).record.made_from["init"] == start.digest
+
+
 GROUPED = """
 name = "grouped"
 recipe = "tiny.toml"

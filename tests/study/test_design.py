@@ -166,6 +166,26 @@ def test_a_common_start_is_paid_from_the_budget(study):
     }
 
 
+def test_a_start_that_is_told_clusters_costs_the_same_and_has_those_of_its_experts(study):
+    more = ["budget.start=[0.5]", "start.expert.batch=16", "axes.seed=[0]", "budget.samples=[4000]"]
+    plain, told = cells(study, *more), cells(study, *more, "start.condition=cluster")
+    assert [cell.flops for cell in plain] == [cell.flops for cell in told]
+    starts: dict[int, set[str]] = {}
+    for before, cell in zip(plain, told, strict=True):
+        if cell.monolith:
+            assert cell.training == before.training
+            continue
+        start = cell.start.config
+        assert start.partition == cell.config.partition
+        assert (start.start.condition, start.start.batch, start.start.steps) == ("cluster", 16, 125)
+        assert start.start.decay == "none"
+        assert cell.start.training != before.start.training
+        assert cell.config.expert.init == cell.start.training
+        starts.setdefault(cell.config.partition.clusters, set()).add(cell.start.training)
+    assert {clusters: len(names) for clusters, names in starts.items()} == {2: 1, 4: 1}
+    assert starts[2] != starts[4], "it was told other clusters"
+
+
 @pytest.mark.parametrize(("said", "decay"), [((), "none"), (("start.expert.decay=cosine",), "cosine")])
 def test_the_rate_of_a_start_falls_only_if_the_study_says_so(study, said, decay):
     found = cells(study, "budget.start=[0.5]", "axes.seed=[0]", "expert.decay=cosine", *said)
@@ -298,14 +318,6 @@ def test_shipped_studies_share_what_they_can():
     ids = {path.stem: {cell.id for cell in cells(path)} for path in STUDIES}
     assert ids["headline"] & ids["partitions"]
     assert ids["headline"] & ids["budget"]
-
-
-def test_every_combination_is_a_point_in_the_order_of_the_file(study):
-    points = list(design.points(design.load(study).config))
-    assert len(points) == 2 * 2 * 2 * 3
-    assert list(points[0]) == ["budget", "partition.clusters", "sample.strategy", "seed"]
-    assert [point["seed"] for point in points[:4]] == [0, 1, 2, 0], "the last axis runs first"
-    assert len({tuple(point.values()) for point in points}) == len(points)
 
 
 def test_repetitions_are_one_group_and_what_is_compared_is_beside(study):

@@ -3,15 +3,18 @@ import shutil
 import pytest
 import torch
 
+from atoll import config
+from atoll.data import partition
 from atoll.data.store import Reader
-from atoll.errors import ConfigError, CorruptError, IsolationError, RunError, StaleError
+from atoll.errors import ConfigError, CorruptError, Interrupted, IsolationError, RunError, StaleError
 from atoll.flow import draws
-from atoll.models import checkpoint, conditions
+from atoll.models import checkpoint, conditions, numbered
 from atoll.models import expert as expert_room
-from atoll.runs import read_json, read_lines
+from atoll.runs import Run, read_json, read_lines
 from atoll.runs.locks import alone
 from atoll.sampling.opening import open_model
 from atoll.train import jobs, loop
+from tests.interruptions import stop_when
 
 
 def weights(stage):
@@ -290,6 +293,79 @@ def test_one_network_has_the_low_noise_of_all(prepared, monkeypatch):
         assert not torch.equal(whole(x_t, low), own(x_t, low, None))
         alone = open_model(run.expert(1).path, precision="float32").ensemble.experts[0]
         assert torch.equal(alone(x_t, low), shared(x_t, low, None)), "an expert of a run is never without"
+
+
+TOLD = ("start.condition=cluster", "start.steps=12", "start.batch=8", "start.lr=0.01", "expert.steps=1")
+
+
+def network_of(stage):
+    return checkpoint.load(stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG)[0]
+
+
+def test_a_start_is_told_clusters_and_experts_begin_with_their_own(prepared, monkeypatch):
+    run, seen = prepared(*TOLD, "start.steps=40"), list[tuple[int, int]]()
+    number = jobs._number
+
+    def watched(blueprint, batch, drawn):
+        told = number(blueprint, batch, drawn)
+        seen.extend(zip(told.tolist(), batch.cluster.tolist(), strict=True))
+        return told
+
+    monkeypatch.setattr(jobs, "_number", watched)
+    jobs.start(run)
+    clusters = run.config.partition.clusters
+    hidden = sum(told == clusters for told, _ in seen) / len(seen)
+    assert 0.05 < hidden < 0.16
+    assert all(told == own for told, own in seen if told != clusters)
+    assert {own for _, own in seen} == set(range(clusters))
+    assert set(run.start.record.files) == {checkpoint.WEIGHTS, checkpoint.CONFIG, numbered.FILE}
+    shifts = checkpoint.read_tensors(run.start.path / numbered.FILE)[numbered.SHIFTS]
+    assert shifts.shape[0] == clusters and (shifts.norm(dim=1) > 0).all()
+    x_t, t = torch.randn(3, 1, 28, 28), torch.rand(3)
+    answers = []
+    for k in range(clusters):
+        network, _ = jobs.untrained(run, k)
+        expected = numbered.tell(network_of(run.start), run.start.path / numbered.FILE, k)
+        answers.append(network(x_t, t, None))
+        assert torch.equal(answers[-1], expected(x_t, t, None))
+    assert not torch.equal(answers[0], answers[1])
+    jobs.expert(run, 0)
+    assert run.expert(0).record.made_from["init"] == run.start.digest
+
+
+def test_experts_of_clusters_that_a_start_was_not_told_begin_as_the_start(prepared):
+    """Of another partition, of data of one's own, and after an export, which says nothing of clusters."""
+    run = prepared(*TOLD)
+    jobs.start(run)
+    copy = prepared(f"expert.init={run.start.path}", name="same")
+    other = prepared(f"expert.init={run.start.path}", "partition.clusters=2", name="other")
+    (other.path / "partition").unlink()
+    partition.partition(other)
+    x_t, t = torch.randn(3, 1, 28, 28), torch.rand(3)
+    start = network_of(run.start)(x_t, t, None)
+    assert torch.equal(jobs.untrained(other, 0)[0](x_t, t, None), start)
+    assert not torch.equal(jobs.untrained(copy, 0)[0](x_t, t, None), start)
+
+
+def test_a_start_that_is_told_more_is_another(prepared):
+    run = prepared(*TOLD)
+    jobs.start(run)
+    plain = Run(run.path, config.validate({**run.config.model_dump(), "start": {"steps": 12}}, "plain"))
+    with pytest.raises(StaleError, match="told"):
+        jobs.start(plain)
+
+
+def test_a_told_start_goes_on_from_where_it_stopped(prepared):
+    settings = (*TOLD, "start.save_every=4", "start.precision=float32", "expert.precision=float32")
+    whole, halves = prepared(*settings, name="whole"), prepared(*settings, name="halves")
+    jobs.start(whole)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
+        stop_when(patch, lambda step, taken: step == 6)
+        jobs.start(halves)
+    jobs.start(halves)
+    for name in (checkpoint.WEIGHTS, numbered.FILE):
+        left, right = (checkpoint.read_tensors(run.start.path / name) for run in (whole, halves))
+        assert all(torch.equal(left[key], right[key]) for key in left)
 
 
 def test_a_missing_init_is_named(prepared, tmp_path):

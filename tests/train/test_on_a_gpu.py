@@ -99,6 +99,13 @@ def test_steps_of_an_expert_never_wait(kind, how):
     assert gpu.products.keys() == {getattr(torch, how.get("precision", "bfloat16"))}
 
 
+def test_steps_of_a_start_that_is_told_clusters_never_wait():
+    with pretended_gpu() as gpu:
+        plan = blueprint().model_copy(update={"numbered": EXPERTS})
+        take_steps(gpu, task(plan.build(), jobs._expert_loss(plan, ExpertConfig())))
+    assert not gpu.waits, gpu.told()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_of_a_router_never_wait(kind):
     with pretended_gpu() as gpu:

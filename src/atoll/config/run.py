@@ -69,6 +69,23 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _clusters_can_be_told(self) -> Self:
+        if self.start is None or self.start.condition != "cluster":
+            return self
+        if self.pooled:
+            raise ValueError(
+                "start.condition = 'cluster' needs clusters before the start, and encode.features = 'start' "
+                "makes them after it; set one of them otherwise"
+            )
+        settings = [self.expert, *(self.expert.of_cluster(one.clusters[0]) for one in self.expert.override)]
+        if any(one.adapter for one in settings):
+            raise ValueError(
+                "start.condition = 'cluster' is for experts that are whole networks; leave it out, or "
+                "expert.adapter"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _sites_have_all_clusters(self) -> Self:
         if self.student is None or self.student.sites is None:
             return self

@@ -185,6 +185,9 @@ class StartConfig(TrainConfig):
 
     steps: int = Field(10_000, ge=1)
     """Optimiser steps."""
+    condition: Literal["none", "cluster"] = "none"
+    """`cluster`: it is told besides, by number, from which cluster a sample comes, and every expert begins as
+    the start that is told its own. Asked by itself, it is told nothing."""
 
 
 class SharedConfig(TrainConfig):

@@ -51,6 +51,8 @@ class Blueprint(Section):
     """Of all clusters together, by which a router knows them before it has learnt anything."""
     objective: Objective = Objective()
     """What an expert predicts; by default what all once did, the velocity."""
+    numbered: int = Field(0, ge=0)
+    """Clusters that it is told by number, while it is trained: see `models.numbered`."""
     tables: bool = False
     """Whether positions and time frequencies are not the usual ones and lie with the weights."""
 
@@ -78,7 +80,8 @@ class Blueprint(Section):
                 self.prototypes,
             )
         else:
-            network = DiT(self.network, self.shape, self.condition, self.classes, self.text, self.steps)
+            condition = (self.condition, self.classes, self.text)
+            network = DiT(self.network, self.shape, *condition, self.steps, self.numbered)
         if self.tables:
             trunk = network.trunk
             trunk.register_buffer("position", trunk.position, persistent=True)

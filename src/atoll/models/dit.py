@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -224,6 +224,7 @@ class Trunk(nn.Module):
         classes: int = 0,
         text: int = 0,
         steps: bool = False,
+        clusters: int = 0,
     ) -> None:
         super().__init__()
         cross = kind == "text" and network.text != "pooled"
@@ -233,6 +234,7 @@ class Trunk(nn.Module):
         self.time = TimeEmbedding(network.width)
         self.step = TimeEmbedding(network.width, STEP_SCALE) if steps else None
         self.condition = conditions.build(kind, classes, 0 if cross else text, network.width)
+        self.cluster = nn.Embedding(clusters + 1, network.width) if clusters else None
         self.text = conditions.TextMemory(text, network.width, network.text == "cross-mlp") if cross else None
         shared = network.modulation == "shared"
         self.shared = nn.Linear(network.width, 6 * network.width) if shared else None
@@ -252,11 +254,18 @@ class Trunk(nn.Module):
         t: Float[Tensor, " batch"],
         condition: conditions.Condition,
         r: Float[Tensor, " batch"] | None = None,
+        cluster: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
-        """Blocks and a last modulated norm; a flow map is told r, where a step ends, by default at once."""
+        """Blocks and a last modulated norm; a flow map is told r, where a step ends, by default at once.
+
+        A network that knows clusters by number is told one of them, by default the extra one for "not told".
+        """
         c = self.time(t) + self.condition(condition)
         if self.step is not None:
             c = c + self.step(torch.zeros_like(t) if r is None else t - r)
+        if self.cluster is not None:
+            last = self.cluster.num_embeddings - 1
+            c = c + self.cluster(torch.full_like(t, last, dtype=torch.long) if cluster is None else cluster)
         memory, mask = (None, None) if self.text is None else self.text(condition)
         for_blocks, for_last = self.modulators(c)
         for block in self.blocks:
@@ -324,10 +333,14 @@ class DiT(nn.Module):
         classes: int = 0,
         text: int = 0,
         steps: bool = False,
+        clusters: int = 0,
     ) -> None:
-        """Build a network; `text` is the width of the states of a text, `steps` makes it a flow map."""
+        """Build a network; `text` is the width of the states of a text, `steps` makes it a flow map.
+
+        With `clusters` it can be told, besides the condition, from which of so many a sample comes.
+        """
         super().__init__()
-        self.trunk = Trunk(network, shape, kind, classes, text, steps)
+        self.trunk = Trunk(network, shape, kind, classes, text, steps, clusters)
         self.head = nn.Linear(network.width, self.trunk.patches.size)
         self.trunk.initialise()
         nn.init.zeros_(self.head.weight)
@@ -339,7 +352,8 @@ class DiT(nn.Module):
         t: Float[Tensor, " batch"],
         condition: conditions.Condition = None,
         r: Float[Tensor, " batch"] | None = None,
+        cluster: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch channels *grid"]:
         """Predict from x_t and t; a flow map, the average velocity from t down to r."""
-        tokens = self.trunk(self.trunk.tokens(x_t), t, condition, r)  # (B, N, W)
+        tokens = self.trunk(self.trunk.tokens(x_t), t, condition, r, cluster)  # (B, N, W)
         return self.trunk.patches.join(self.head(tokens))  # (B, C, *grid)

@@ -8,7 +8,13 @@ from typing import Any
 from atoll.config import AdapterConfig, ExpertConfig, LaunchConfig, OverrideConfig, RunConfig
 from atoll.config.adapter import START
 from atoll.data.hub import HUB
-from atoll.runs.records import FewStepContents, ImportedContents, NetworkContents, StudentContents
+from atoll.runs.records import (
+    FewStepContents,
+    ImportedContents,
+    NetworkContents,
+    StartContents,
+    StudentContents,
+)
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 MODELS = ("features", "text", "autoencoder")
@@ -56,6 +62,8 @@ def _on_hub(name: str) -> bool:
 def contents(contents: NetworkContents) -> NetworkContents:
     """What a network says of itself: how long it was trained and on how much, not from what and where."""
     private: dict[str, object] = {"recipe": ""} if isinstance(contents, ImportedContents) else {}
+    if isinstance(contents, StartContents):
+        private = {"clusters": ()}
     if isinstance(contents, StudentContents | FewStepContents):
         private = {"alone": None}
     return contents.model_copy(update=private)

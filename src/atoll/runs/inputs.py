@@ -84,7 +84,13 @@ def expert_from(run: Run, index: int) -> dict[str, Any]:
 
 def start_from(run: Run, index: int = 0) -> dict[str, Any]:
     """What the network on all data is made from."""
-    return trained_from(run, run.config.start_settings(), start_clusters(run))
+    made_from = trained_from(run, run.config.start_settings(), start_clusters(run))
+    return {**made_from, "told": "cluster"} if start_is_told(run.config) else made_from
+
+
+def start_is_told(config: RunConfig) -> bool:
+    """Whether the start is told clusters by number; of one there is nothing to tell."""
+    return config.start is not None and config.start.condition == "cluster" and config.partition.clusters > 1
 
 
 def shared_from(run: Run, index: int = 0) -> dict[str, Any]:

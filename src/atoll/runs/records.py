@@ -233,6 +233,8 @@ class StartContents(NetworkContents):
     """The network from which experts go on alone."""
 
     STAGE = "start"
+    clusters: tuple[str, ...] = ()
+    """Digests of the clusters that it was told by number."""
 
 
 class RouterContents(NetworkContents):

@@ -8,7 +8,7 @@ from typing import Any
 
 from atoll.evaluate.intervals import over_repetitions
 from atoll.evaluate.routing import predicts
-from atoll.study.design import BUDGET, CLUSTERS, SEED, STRATEGY
+from atoll.study.axes import BUDGET, CLUSTERS, SEED, STRATEGY
 from atoll.study.tables import Row, Table, distance_of, heading, names, spread
 
 HARMLESS = 0.01

@@ -94,7 +94,7 @@ class Workshop:
         """The settings of a cell with what its experts begin with in its place."""
         if cell.start is None:
             return cell.config
-        begun = Run(self.shared / cell.start.training, cell.start.config).expert(0)
+        begun = _begun(Run(self.shared / cell.start.training, cell.start.config))
         adapter = cell.config.expert.adapter
         named: dict[str, Any] = {"init": str(begun.path)}
         if adapter is not None:
@@ -156,7 +156,7 @@ def trainings(shop: Workshop, cells: Sequence[Cell]) -> list[Job]:
     """A job for every distinct training that has a cell without numbers, and for every start before it."""
     wanted = [cell for cell in cells if not shop.done(cell)]
     starts = {cell.start.training: cell.start for cell in wanted if cell.start is not None}
-    missing = [start for start in starts.values() if not shop.run(start).expert(0).done]
+    missing = [start for start in starts.values() if not _begun(shop.run(start)).done]
     jobs: dict[str, Job] = {}
     for cell in (*missing, *wanted):
         if cell.training not in jobs:
@@ -167,16 +167,23 @@ def trainings(shop: Workshop, cells: Sequence[Cell]) -> list[Job]:
 
 def _job(shop: Workshop, cell: Cell, before: Job | None, taken: set[str]) -> Job:
     config, title = cell.config, _title(cell)
-    clusters = config.partition.clusters
     return Job(
         title if title not in taken else f"{title} ({cell.training[:6]})",
         JobSpec(cell.training, shop.study.resolved(), str(shop.root.resolve()), WORKER),
         shop.shared / cell.training,
-        steps=clusters * config.expert.steps + (config.router.steps if clusters > 1 else 0),
+        steps=_steps(config),
         batch=config.expert_for(0).batch,
         after=frozenset() if before is None else frozenset({before.name}),
         metrics="**/metrics.jsonl",
     )
+
+
+def _steps(config: RunConfig) -> int:
+    """All steps of a training: of one network, or of all experts and their router."""
+    if config.start is not None:
+        return config.start.steps
+    clusters = config.partition.clusters
+    return clusters * config.expert.steps + (config.router.steps if clusters > 1 else 0)
 
 
 def _title(cell: Cell) -> str:
@@ -194,7 +201,7 @@ def work(shop: Workshop, cells: Sequence[Cell], training: str) -> None:
     """Train what these cells share, and judge each of them that has no numbers yet."""
     start = next((cell.start for cell in cells if cell.start and cell.start.training == training), None)
     if start is not None:
-        _train(shop.run(start))
+        _train_start(shop.run(start))
         for cell in cells:  # here, before several trainings want it at once
             if cell.config.grouped_by_start and cell.start is not None and cell.start.training == training:
                 shop.partition(cell)
@@ -248,6 +255,18 @@ def _train(run: Run) -> None:
         if node.kind.network:
             node.make()
             shutil.rmtree(node.stage.path / "state", ignore_errors=True)
+
+
+def _begun(run: Run) -> Stage:
+    """The network that others begin with: a monolith's one, or the start of a run that has their clusters."""
+    return run.start if run.config.start is not None else run.expert(0)
+
+
+def _train_start(run: Run) -> None:
+    """What others begin with, and nothing else of its run."""
+    stage = _begun(run)
+    graph.of_stage(run, stage).make()
+    shutil.rmtree(stage.path / "state", ignore_errors=True)
 
 
 class _Spent:

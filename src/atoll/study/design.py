@@ -1,9 +1,8 @@
 """What a study is: a base recipe and axes, read from one TOML file and unfolded into cells."""
 
-import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from atoll.config import (
     AdapterConfig,
     Facts,
     RunConfig,
+    StartConfig,
+    TrainConfig,
     anchored,
     assignments,
     explain,
@@ -31,11 +32,21 @@ from atoll.errors import ConfigError
 from atoll.evaluate import unlearnt
 from atoll.plan import known
 from atoll.runs import digest, read_json
+from atoll.study import checks
+from atoll.study.axes import (
+    ADAPTER,
+    BUDGET,
+    CLUSTERS,
+    CONDITION,
+    FEATURES,
+    GUIDANCE,
+    SEED,
+    START,
+    STRATEGY,
+    points,
+)
 from atoll.study.settings import StudyConfig
 
-CLUSTERS, STRATEGY, SEED, BUDGET = "partition.clusters", "sample.strategy", "seed", "budget"
-START, ADAPTER, GUIDANCE = "start", "adapter", "sample.guidance"
-FEATURES = "encode.features"
 OF_ENSEMBLES = (
     "partition.",
     "router.",
@@ -55,7 +66,7 @@ OF_ENSEMBLES = (
     "expert.steps_of",
 )
 """Axes that say something of experts and router only: the monolith is the same along them."""
-OF_TRAINING = ("seed", "data", "encode", "partition", "condition", "expert", "shared", "router")
+OF_TRAINING = ("seed", "data", "encode", "partition", "condition", "start", "expert", "shared", "router")
 """What a training depends on."""
 
 
@@ -79,11 +90,11 @@ class Cell:
         What stands at its default is left out, so that a new key does not make all trainings new.
         """
         tree = self.config.model_dump(mode="json", include=set(OF_TRAINING), exclude_defaults=True)
-        for job in ("expert", "router", "shared"):
+        for job in ("start", "expert", "router", "shared"):
             for key in operational(type(getattr(self.config, job))) if job in tree else ():
                 tree[job].pop(key, None)
         alone, encode = self.config.partition.clusters == 1, tree.pop("encode", {})
-        if alone:
+        if alone or "start" in tree:
             tree.pop("router", None)
         if alone or encode.get("features") == "pixels":  # which is no part of a name since it was the default
             encode.pop("features", None)
@@ -155,10 +166,7 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Study:
     # Router and experts are looked at by time only where a study asks for it.
     base = merged({"evaluate": {"routing": 0}}, merged(recipe, anchored(config.set, path.parent)))
     study = Study(config, base, path)
-    _check_tuning(study)
-    _check_guidance(study)
-    _check_shared(study)
-    _ = study.base_run  # a mistake shows before anything is done
+    checks.check(config, base, study.base_run)  # a mistake shows before anything is done
     for point in points(config):
         validate({**_at(base, point), "name": "cell"}, str(path))
     return study
@@ -173,65 +181,6 @@ def _without_start(recipe: Mapping[str, Any]) -> dict[str, Any]:
     if "sample" in tree:
         tree["sample"] = {key: value for key, value in tree["sample"].items() if key not in by_start}
     return tree
-
-
-def _check_tuning(study: Study) -> None:
-    """What is tuned is said by nobody else."""
-    tune = study.config.tune
-    if tune is None:
-        return
-    name, along = study.config.name, axes(study.config)
-    sought = [*(("expert.batch", "expert.lr") if tune.batch else ()), *((CLUSTERS,) if tune.clusters else ())]
-    for key in sought:
-        if key in along:
-            raise ConfigError(f"study {name}: [tune] finds {key}, which is an axis too; leave out one")
-    if tune.batch and study.base.get("expert", {}).get("batch_of") == "monolith":
-        raise ConfigError(f"study {name}: [tune] finds each side's batch; leave out expert.batch_of")
-    if along.get(CLUSTERS, [study.base_run.partition.clusters])[0] == 1:
-        raise ConfigError(f"study {name}: [tune] tries the first of {CLUSTERS}, which is 1; begin with more")
-
-
-def _check_guidance(study: Study) -> None:
-    """What samples are guided away from, or experts taken farther from, must be trained."""
-    name, own, along = study.config.name, study.base.get("sample", {}), axes(study.config)
-    if all(study.config.budget.start):
-        return
-    if "start" in (own.get("against"), *along.get("sample.against", ())):
-        raise ConfigError(f"study {name}: sample.against 'start' needs one: give budget.start a share")
-    if any(f"sample.{key}" in along or own.get(key) for key in ("extrapolate", "extrapolations")):
-        raise ConfigError(f"study {name}: sample.extrapolate needs a start: give budget.start a share")
-
-
-def _check_shared(study: Study) -> None:
-    """A network for the low noise of all needs its share."""
-    if "shared" in study.base and not study.config.budget.shared:
-        name = study.config.name
-        raise ConfigError(f"study {name}: [shared] needs a share of the budget: set budget.shared")
-
-
-def axes(config: StudyConfig) -> dict[str, list[Any]]:
-    """The axes by their dotted keys; the budget is one as well."""
-    leaves = dict(_leaves(config.axes))
-    for key, values in leaves.items():
-        if not isinstance(values, list) or not values:
-            raise ConfigError(f"study {config.name}: axes.{key} must be a list of values")
-    starts = {START: list(config.budget.start)} if any(config.budget.start) else {}
-    adapters = {ADAPTER: list(config.budget.adapter)} if any(config.budget.adapter) else {}
-    return {BUDGET: list(config.budget.samples), **starts, **adapters, **leaves}
-
-
-def points(config: StudyConfig) -> Iterable[dict[str, Any]]:
-    """Every combination of values along the axes."""
-    along = axes(config)
-    return (dict(zip(along, values, strict=True)) for values in itertools.product(*along.values()))
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
 
 
 def unfold(study: Study, data: Facts) -> list[Cell]:
@@ -269,8 +218,20 @@ def _monolith(study: Study, point: Mapping[str, Any], data: Facts) -> Cell:
 def _start(study: Study, point: Mapping[str, Any], data: Facts) -> Cell | None:
     """What experts begin with: a monolith with its share of the budget, whose rate need not fall."""
     samples = int(point.get(START, 0) * point[BUDGET])
-    different = merged({"expert": {"decay": "none"}}, study.config.start)
-    return _alone(study, {**point, BUDGET: samples}, data, different) if samples else None
+    if not samples:
+        return None
+    own = {key: value for key, value in study.config.start.items() if key != CONDITION}
+    different = merged({"expert": {"decay": "none"}}, own)
+    start = _alone(study, {**point, BUDGET: samples}, data, different)
+    return _told(study, point, start) if study.config.start.get(CONDITION) else start
+
+
+def _told(study: Study, point: Mapping[str, Any], start: Cell) -> Cell:
+    """The same network, told clusters by number: the start of a run that has those clusters."""
+    partition = validate({**_at(study.base, point), "name": "cell"}, str(study.path)).partition
+    training = {key: getattr(start.config.expert, key) for key in TrainConfig.model_fields}
+    settings = StartConfig(**{**training, "condition": study.config.start[CONDITION]})
+    return replace(start, config=start.config.model_copy(update={"partition": partition, "start": settings}))
 
 
 def _alone(study: Study, point: Mapping[str, Any], data: Facts, different: Mapping[str, Any]) -> Cell:

@@ -6,7 +6,7 @@ from typing import Any
 
 from atoll.pages.drawing import drawn
 from atoll.sampling.provenance import PALETTE
-from atoll.study.design import BUDGET, CLUSTERS
+from atoll.study.axes import BUDGET, CLUSTERS
 from atoll.study.tables import heading, names, said, word_columns
 
 Row = Mapping[str, Any]

@@ -78,7 +78,8 @@ class StudyConfig(Section):
     monolith: dict[str, Any] = Field(default_factory=dict)
     """What is different for the monolith besides its one cluster, such as its batch."""
     start: dict[str, Any] = Field(default_factory=dict)
-    """What is different for a common start, such as its batch and learning rate."""
+    """What is different for a common start, such as its batch and learning rate; `condition` as [start] of a
+    recipe has it."""
     adapter: dict[str, Any] = Field(default_factory=dict)
     """What is different for adapters, such as their learning rate, or which layers they update."""
     tune: TuneConfig | None = None

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from atoll.evaluate.intervals import Measured, over_repetitions, ratio
-from atoll.study.design import BUDGET, CLUSTERS, SEED
+from atoll.study.axes import BUDGET, CLUSTERS, SEED
 
 Row = Mapping[str, Any]
 

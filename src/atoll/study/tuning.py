@@ -16,8 +16,9 @@ from atoll.launch.job import Job
 from atoll.runs import read_json
 from atoll.study import cells as room
 from atoll.study import halving
+from atoll.study.axes import ADAPTER, BUDGET, START, axes
 from atoll.study.cells import Workshop
-from atoll.study.design import ADAPTER, BUDGET, START, Cell, Study, axes
+from atoll.study.design import Cell, Study
 from atoll.study.tables import Table, distance_of
 
 SIDES = ("monolith", "experts")

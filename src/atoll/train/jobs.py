@@ -15,6 +15,7 @@ from atoll.errors import ConfigError
 from atoll.flow import draws, objectives, path
 from atoll.models import adapt, adapter, checkpoint, conditions
 from atoll.models import expert as expert_room
+from atoll.models import numbered as numbers
 from atoll.models.prototypes import Prototypes
 from atoll.runs import Run, Stage, inputs, replacing, write_json
 from atoll.runs.locks import alone
@@ -26,6 +27,8 @@ from atoll.train.moving import to_device
 from atoll.train.ranks import Ranks, joined
 from atoll.train.state import collected
 
+UNNUMBERED = 0.1
+"""The share of samples whose cluster a start is not told, so that it can be asked without; as of a class."""
 BAND_SAMPLES = 256
 """On how many samples the router's band is measured."""
 
@@ -44,8 +47,10 @@ def expert(run: Run, index: int) -> Stage:
 
 def start(run: Run) -> Stage:
     """Train the network on all data that experts begin with."""
-    build = partial(_task, run, run.start, inputs.start_clusters(run), run.config.start_settings())
-    return trained(run.start, inputs.start_from(run), build, StartContents)
+    clusters, settings = inputs.start_clusters(run), run.config.start_settings()
+    known = tuple(cluster.digest for cluster in clusters) if inputs.start_is_told(run.config) else ()
+    build = partial(_task, run, run.start, clusters, settings, numbered=len(known))
+    return trained(run.start, inputs.start_from(run), build, partial(StartContents, clusters=known))
 
 
 def shared(run: Run) -> Stage:
@@ -107,10 +112,17 @@ def publish(
     beside: Beside = lambda blueprint: [],
 ) -> None:
     """Write what was trained, and say that it is finished; `contents` is told what was measured of it."""
+    files = [checkpoint.WEIGHTS, checkpoint.CONFIG]
+    if blueprint.numbered:
+        weights, shifts = numbers.settled(weights)
+        blueprint = blueprint.model_copy(update={"numbered": 0})
+        with replacing(stage.path / numbers.FILE) as unfinished:
+            numbers.write(unfinished, shifts)
+        files.append(numbers.FILE)
     with replacing(stage.path / checkpoint.WEIGHTS) as unfinished:
         checkpoint.write_tensors(unfinished, weights)
     write_json(stage.path / checkpoint.CONFIG, blueprint.model_dump(mode="json"))
-    files = [checkpoint.WEIGHTS, checkpoint.CONFIG, *beside(blueprint)]
+    files += beside(blueprint)
     stage.finish(made_from, files, contents(**measure(blueprint)))
 
 
@@ -134,13 +146,15 @@ def _task(
     config: ExpertConfig | RouterConfig,
     ranks: Ranks,
     begins: Stage | None = None,
+    numbered: int = 0,
 ) -> tuple[loop.Task, checkpoint.Blueprint]:
     """What is trained, before anything is written: a mistake in the recipe shows here."""
     reader = Reader(clusters, config.batch, run.config.seed)
     name = f"expert-{stage.path.name}" if isinstance(config, ExpertConfig) else "router"
-    blueprint = blueprint_of(run, config, reader)
+    blueprint = blueprint_of(run, config, reader).model_copy(update={"numbered": numbered})
     if isinstance(config, ExpertConfig):
-        model, blueprint = _first(run, config, blueprint, name, begins)
+        own = clusters[0].digest if len(clusters) == 1 else ""
+        model, blueprint = _first(run, config, blueprint, name, begins, own)
         loss = _expert_loss(blueprint, config)
     else:
         model, blueprint = _new_router(run, config, blueprint, clusters)
@@ -189,15 +203,27 @@ def _draws_alone(config: ExpertConfig | RouterConfig) -> bool:
 
 
 def _first(
-    run: Run, config: ExpertConfig, blueprint: checkpoint.Blueprint, name: str, begins: Stage | None
+    run: Run,
+    config: ExpertConfig,
+    blueprint: checkpoint.Blueprint,
+    name: str,
+    begins: Stage | None,
+    cluster: str = "",
 ) -> tuple[nn.Module, checkpoint.Blueprint]:
-    """An expert before its first step: new, as what it begins with, or a new adapter of that."""
+    """An expert before its first step: new, as what it begins with, or a new adapter of that.
+
+    What it begins with is told its cluster, whose digest is given, if that is one that it was taught.
+    """
     if begins is None:
         return initial(blueprint, run.config.seed, name), blueprint
     weights, described = begins.verify(checkpoint.WEIGHTS), begins.verify(checkpoint.CONFIG)
     if config.adapter is None:
         fresh = initial(blueprint, run.config.seed, name)
-        return adapt.start(weights, described, blueprint, config.convert, fresh)
+        network, blueprint = adapt.start(weights, described, blueprint, config.convert, fresh)
+        taught: Sequence[str] = getattr(begins.contents, "clusters", ())
+        if cluster in taught and numbers.FILE in begins.record.files:
+            numbers.tell(network, begins.verify(numbers.FILE), taught.index(cluster))
+        return network, blueprint
     with seeded(run.config.seed, name):
         exact = config.convert == "exact"
         sha256 = begins.record.files[checkpoint.WEIGHTS]
@@ -209,7 +235,8 @@ def untrained(run: Run, index: int) -> tuple[nn.Module, loop.Loss]:
     config, stage = run.expert_settings(index), run.expert(index)
     blueprint = blueprint_of(run, config, Reader([run.cluster(index)], 1, run.config.seed))
     name = f"expert-{stage.path.name}"
-    model, blueprint = _first(run, config, blueprint, name, inputs.beginning(run, index))
+    own = run.cluster(index).digest
+    model, blueprint = _first(run, config, blueprint, name, inputs.beginning(run, index), own)
     return model, _expert_loss(blueprint, config)
 
 
@@ -276,15 +303,22 @@ def _expert_loss(blueprint: checkpoint.Blueprint, config: ExpertConfig) -> loop.
         x = along.point(batch.x_0, drawn.noise, time)
         condition = told_of(blueprint, batch, drawn)
         # Where it is converted, the recipe's objective is the velocity on the linear path.
-        predicted = (
-            expert_room.velocity(model, own, x, time, condition) if converted else model(x, time, condition)
-        )
+        if converted:
+            predicted = expert_room.velocity(model, own, x, time, condition)
+        else:
+            number = {"cluster": _number(blueprint, batch, drawn)} if blueprint.numbered else {}
+            predicted = model(x, time, condition, **number)
         alpha, sigma = along.coefficients(time)
         return objectives.loss(
             config.prediction, config.weighting, alpha, sigma, predicted.float(), batch.x_0, drawn.noise
         )
 
     return loss
+
+
+def _number(blueprint: checkpoint.Blueprint, batch: Batch, drawn: draws.TrainingDraws) -> Tensor:
+    """The number of each sample's cluster, for some the one that tells nothing."""
+    return torch.where(drawn.uniform < UNNUMBERED, blueprint.numbered, batch.cluster)
 
 
 def router_loss(
