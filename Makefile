@@ -9,8 +9,8 @@ OTHER_UNITS := 'import torch; from atoll import devices; print(int(not devices.h
 ONE_ARITHMETIC := features hardware holdout imported moments moving on_a_gpu optimiser previews prototypes ranks scaling segment \
 	sharding state stopping survival teaching tracking window
 
-# Of two cores: while one waits for a process, a store or a browser, a third has work for it.
-WORKERS ?= 3
+# Of two cores: while two wait for a process, a store or a browser, two others have work for them.
+WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes of the tests would compile everything anew
 

@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import logging
 import os
 import shutil
 import sys
@@ -294,7 +295,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded by now stays, and cycles are rare: looking for them took a sixth of the time."""
+    """What is loaded by now stays, and cycles are rare: looking for them took a sixth of the time.
+
+    Loggers that libraries have cut off from all others are heard as all others are: else each of six times
+    per test all of them are given an ear, and lose it.
+    """
+    for logger in logging.Logger.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.propagate = True
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
