@@ -17,7 +17,7 @@ import jaxtyping
 import pytest
 from hypothesis import settings
 
-from atoll import config, threads
+from atoll import config, devices, threads
 from atoll.config import RunConfig
 from atoll.launch import warm
 from atoll.runs import Run, write_json
@@ -335,6 +335,19 @@ def _turn(item: pytest.Item) -> int:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--abreast", type=int, default=1, help="how many processes run tests: tests/abreast.py")
+    parser.addoption("--other-units", action="store_true", help="as on a CPU that has what this one lacks")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.other_units:
+        os.environ[devices.CPU_BFLOAT16] = other_units()
+
+
+def other_units() -> str:
+    """What to pretend of this CPU, which may pretend already."""
+    import torch
+
+    return "0" if devices.has_bfloat16_units(torch.device("cpu")) else "1"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
