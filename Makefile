@@ -4,13 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
-OTHER_UNITS := 'import torch; from atoll import devices; print(int(not devices.has_bfloat16_units(torch.device("cpu"))))'
 
 ONE_ARITHMETIC := features hardware holdout imported moments moving on_a_gpu optimiser previews prototypes ranks scaling segment \
 	sharding state stopping survival teaching tracking window
 
-# Of two cores: while one waits for a process, a store or a browser, a third has work for it.
-WORKERS ?= 3
+# Of two cores: while two wait for a process, a store or a browser, two others have work for them.
+WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes of the tests would compile everything anew
 
@@ -36,8 +35,8 @@ demo-network: $(STAMP)  ## a host and three workers on this machine, one of whic
 # What trains once more, as on a CPU that has what this one lacks, or lacks what it has: with all tests it has run
 # as this CPU is, as if it had bfloat16 units, and as if it had none. Left out is what trains nothing or names its
 # arithmetic; pretended GPUs ask no CPU.
-OTHERWISE = OMP_NUM_THREADS=1 JAXTYPING_DISABLE=1 ATOLL_CPU_BFLOAT16=$$($(BIN)/python -c $(OTHER_UNITS)) \
-	$(BIN)/python -m pytest tests/train $(foreach name,$(ONE_ARITHMETIC),--ignore tests/train/test_$(name).py)
+OTHERWISE = OMP_NUM_THREADS=1 JAXTYPING_DISABLE=1 \
+	$(BIN)/python -m pytest --other-units tests/train $(foreach name,$(ONE_ARITHMETIC),--ignore tests/train/test_$(name).py)
 SAID := $(VENV)/.otherwise
 
 test: $(STAMP_DEV)  ## ATOLL_THOROUGH=1 tries every case, as CI does: see tests/thorough.py

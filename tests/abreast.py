@@ -1,4 +1,4 @@
-"""Tests by several processes, `pytest --abreast 3`, forked from the one that has collected them.
+"""Tests by several processes, `pytest --abreast 4`, forked from the one that has collected them.
 
 So what tests import is loaded once, and not by each. Files go to processes as a whole, in the order of the
 tests; those that share something dear go together. How tests end is told by the one that has forked them.

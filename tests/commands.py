@@ -135,15 +135,24 @@ def _path():
 def _parent(variables):
     path = variables.get("PYTHONPATH", "")
     if path not in _parents:
-        base = {**variables, "PYTHONPATH": path.partition(os.pathsep)[2]}
-        _parents[path] = (
-            parent(_parent(base), variables, "play") if plays(path) else warm.Parent.fresh(variables)
-        )
+        first, _, rest = path.partition(os.pathsep)
+        base = {**variables, "PYTHONPATH": rest}
+        if plays(path):
+            _parents[path] = parent(_parent(base), variables, "play")
+        elif Path(first, FORKED).is_file():
+            _parents[path] = parent(_parent(base), variables, "more", first)
+        else:
+            _parents[path] = warm.Parent.fresh(variables)
     return _parents[path]
 
 
 PLAYS = "plays"
 """A file of this name is where modules are found by processes that know stages which take no time."""
+
+
+FORKED = "forked"
+"""A folder with a file of this name adds modules to those that others find, and takes the place of none: its
+processes are forked from one that has loaded those, and customized by its `sitecustomize`."""
 
 
 def plays(path):

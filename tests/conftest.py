@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import logging
 import os
 import shutil
 import sys
@@ -16,7 +17,7 @@ import jaxtyping
 import pytest
 from hypothesis import settings
 
-from atoll import config, threads
+from atoll import config, devices, threads
 from atoll.config import RunConfig
 from atoll.launch import warm
 from atoll.runs import Run, write_json
@@ -294,7 +295,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded by now stays, and cycles are rare: looking for them took a sixth of the time."""
+    """What is loaded by now stays, and cycles are rare: looking for them took a sixth of the time.
+
+    Loggers that libraries have cut off from all others are heard as all others are: else each of six times
+    per test all of them are given an ear, and lose it.
+    """
+    for logger in logging.Logger.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.propagate = True
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
@@ -327,6 +335,19 @@ def _turn(item: pytest.Item) -> int:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--abreast", type=int, default=1, help="how many processes run tests: tests/abreast.py")
+    parser.addoption("--other-units", action="store_true", help="as on a CPU that has what this one lacks")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.other_units:
+        os.environ[devices.CPU_BFLOAT16] = other_units()
+
+
+def other_units() -> str:
+    """What to pretend of this CPU, which may pretend already."""
+    import torch
+
+    return "0" if devices.has_bfloat16_units(torch.device("cpu")) else "1"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -28,6 +28,12 @@ LIGHT: dict[str, dict[str, float]] = {
     "atoll.evaluate.classifier": {"STEPS": 60},
 }
 """What is measured on fewer samples than people want, in every process alike."""
+AFAR: dict[str, dict[str, float]] = {
+    "atoll.net.policing": {
+        "ROUNDS": 1 << 14
+    },  # a beacon for four years takes seconds to begin, for days none
+}
+"""What lasts as long as a test needs it, in processes that tests start."""
 FORGE = "ATOLL_TESTS_FORGE"
 """Names the address of who forks jobs."""
 CUSTOMIZE = "from tests import hasty\nhasty.install()\n"
@@ -39,7 +45,7 @@ LATER: dict[str, Callable[[ModuleType], None]] = {}
 
 
 def hasten(module: ModuleType) -> None:
-    for name, number in {**WAITS, **LIGHT}[module.__name__].items():
+    for name, number in {**WAITS, **LIGHT, **AFAR}[module.__name__].items():
         owner, _, attribute = name.rpartition(".")
         setattr(getattr(module, owner) if owner else module, attribute, number)
 
@@ -92,5 +98,5 @@ def lighten() -> None:
 def install() -> None:
     """For all that is imported from now on."""
     changes = {"atoll.launch.warm": inherit, "atoll.launch.process": forge, "atoll.train.loop": hold}
-    LATER.update({**dict.fromkeys({**WAITS, **LIGHT}, hasten), **changes})
+    LATER.update({**dict.fromkeys({**WAITS, **LIGHT, **AFAR}, hasten), **changes})
     sys.meta_path.insert(0, Finder())

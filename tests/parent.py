@@ -1,11 +1,14 @@
 """A parent of jobs that is itself a fork of one: what that has loaded need not be loaded again.
 
-With `play` its jobs know the stages of `tests.launch.makers` and no others.
+With `play` its jobs know the stages of `tests.launch.makers` and no others; with `more FOLDER` they find the
+modules of that folder, too, and are customized by it.
 """
 
 import os
+import runpy
 import socket
 import sys
+from pathlib import Path
 
 from atoll.launch import forking
 
@@ -18,4 +21,7 @@ if __name__ == "__main__":
         from tests.launch.makers import PLAY
 
         graph.KINDS = PLAY
+    if sys.argv[1:2] == ["more"]:
+        sys.path.insert(0, sys.argv[2])
+        runpy.run_path(str(Path(sys.argv[2], "sitecustomize.py")))
     forking._be(forking._serve(line))

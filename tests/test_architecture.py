@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -100,10 +101,16 @@ def parsed(path: Path) -> ast.Module:
 
 
 @functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All that a module's tree consists of: finding it takes longer than to look at it."""
+    return list(ast.walk(parsed(path)))
+
+
+@functools.cache
 def imports(path: Path) -> set[str]:
     """The rooms that a module imports, anywhere in it."""
     found = set()
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -210,10 +217,10 @@ def test_these_load_without_torch():
     assert json.loads(answer.stdout) == {module: [] for module in LIGHT}
 
 
-def named_stages(tree: ast.AST) -> list[str]:
+def named_stages(parts: Iterable[ast.AST]) -> list[str]:
     """Stages that a module asks for by name: `node(run, "router")`, `run.stage("samples")`, "expert 0"."""
     names = []
-    for node in ast.walk(tree):
+    for node in parts:
         if isinstance(node, ast.Call):
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
             given = node.args[1:2] if name == "node" else node.args[:1] if name == "stage" else []
@@ -228,10 +235,10 @@ def named_stages(tree: ast.AST) -> list[str]:
 @pytest.mark.parametrize("name", ["launch", "storage", "study", "plan", "cli", "evaluate", "publish"])
 def test_nobody_but_the_graph_knows_a_stage_by_name(name):
     """Who drives, stores, plans or studies a run asks the graph: a new stage needs no line there."""
-    known = {path: named_stages(parsed(path)) for path in (SOURCE / name).rglob("*.py")}
+    known = {path: named_stages(nodes(path)) for path in (SOURCE / name).rglob("*.py")}
     assert {path.name: names for path, names in known.items() if names} == {}
     bad = "graph.node(run, 'router'); run.stage('samples'); costs['expert 0']; node(run, f'expert {k}')"
-    assert len(named_stages(ast.parse(bad))) >= 4
+    assert len(named_stages(ast.walk(ast.parse(bad)))) >= 4
 
 
 def test_no_module_is_an_attic():
@@ -246,10 +253,10 @@ def test_every_module_says_its_one_idea():
         assert said.splitlines()[0].endswith((".", "?")), path
 
 
-def given_names(tree: ast.AST) -> list[tuple[int, str]]:
+def given_names(parts: Iterable[ast.AST]) -> list[tuple[int, str]]:
     """The names that a module gives to variables, parameters, attributes and fields, with their lines."""
     names = []
-    for node in ast.walk(tree):
+    for node in parts:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.append((node.lineno, node.id))
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -276,7 +283,7 @@ def given_names(tree: ast.AST) -> list[tuple[int, str]]:
     ],
 )
 def test_every_way_to_give_a_name_is_seen(text):
-    assert "found" in [name for _, name in given_names(ast.parse(text))]
+    assert "found" in [name for _, name in given_names(ast.walk(ast.parse(text)))]
 
 
 def test_variables_are_nouns():
@@ -285,7 +292,7 @@ def test_variables_are_nouns():
     offenders = [
         f"{path.relative_to(SOURCE)}:{line} {name}"
         for path in modules()
-        for line, name in given_names(parsed(path))
+        for line, name in given_names(nodes(path))
         if name in vague
     ]
     assert offenders == []
@@ -335,7 +342,7 @@ def test_defaults_of_the_mathematics_cite_their_equation():
     cites = re.compile(r"eq\.|§|alg\.|\(Euler\)|arXiv|Table|prop\.", re.IGNORECASE)
     silent = []
     for path in (SOURCE / "flow").glob("*.py"):
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if (
                 isinstance(node, ast.FunctionDef)
                 and not node.name.startswith("_")

@@ -5,6 +5,7 @@ import torch
 
 from atoll import devices
 from atoll.errors import ConfigError
+from tests.conftest import other_units
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
@@ -67,3 +68,11 @@ def test_a_gpu_by_its_generation(
 def test_products_are_in_the_arithmetic_that_is_named(name: str) -> None:
     with devices.autocast(name, CPU):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == getattr(torch, name)
+
+
+@pytest.mark.parametrize(("has", "other"), [("0", "1"), ("1", "0")])
+def test_the_second_pass_of_the_tests_pretends_the_contrary(
+    monkeypatch: pytest.MonkeyPatch, has: str, other: str
+) -> None:
+    monkeypatch.setenv(devices.CPU_BFLOAT16, has)
+    assert other_units() == other

@@ -115,10 +115,10 @@ def _in_turn(items: list[Any]) -> list[Any]:
 def _whoever_serves(item: Any) -> Any:
     """What a test is but for that."""
     params = _params(item)
-    others = [f"{name}={value!r}" for name, value in params.items() if value not in IN_TURN.get(name, ())]
+    others = {name: value for name, value in params.items() if value not in IN_TURN.get(name, ())}
     if item.nodeid.startswith(CONTRACTS) or len(others) == len(params):
         return item.nodeid
-    return (item.nodeid.partition("[")[0], *others)
+    return (item.nodeid.partition("[")[0], *(f"{name}={value!r}" for name, value in others.items()))
 
 
 def _params(item: Any) -> dict[str, Any]:

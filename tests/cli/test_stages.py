@@ -1,8 +1,6 @@
 import importlib.util
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -177,13 +175,11 @@ main()
 """
 
 
-def test_no_space_left(prepared, tiny):
+def test_no_space_left(prepared, tiny, tmp_path):
     """No file may grow beyond 20 kB: the state of training does not fit, as on a full disk."""
     run = prepared()
-    done = subprocess.run(
-        [sys.executable, "-c", NO_ROOM, "expert", "0", str(tiny)], capture_output=True, text=True, check=False
-    )
-    said = one_line(done)
+    (tmp_path / "no_room.py").write_text(NO_ROOM)
+    said = one_line(commands.python(tmp_path / "no_room.py", "expert", "0", tiny))
     assert "cannot save" in said
     assert "make room" in said
     left = [path.name for path in run.expert(0).path.rglob("*") if path.is_file()]

@@ -19,12 +19,22 @@ from atoll.runs import Run
 from atoll.runs.components import Member
 from atoll.sampling import grown, opening
 from tests.components.test_adding import digests
+from tests.conftest import linked
+
+
+@pytest.fixture(scope="module")
+def _grown_once(_tiny_finished, made_once, tmp_path_factory):
+    """The tiny run with a part more, which nobody may write to."""
+    run = linked(_tiny_finished, tmp_path_factory.mktemp("grown") / "finished")
+    adding.add(run, made_once / "squares")
+    return run.path
 
 
 @pytest.fixture
-def grown_run(finished, component):
-    adding.add(finished, component.path)
-    return finished
+def grown_run(_grown_once, tmp_path):
+    """Such a run of one's own."""
+    shutil.copytree(_grown_once, tmp_path / "runs" / "finished", symlinks=True)
+    return Run.open(tmp_path / "runs" / "finished")
 
 
 def test_it_knows_the_part_and_nothing_else_is_touched(grown_run):

@@ -51,6 +51,14 @@ def test_the_closed_form_is_the_enumeration(experts):
     assert torch.allclose(shapley.shapley(Game.of(*parts)), enumerated(experts, *parts), atol=1e-10, rtol=0)
 
 
+@pytest.mark.parametrize("values", [49, 64])
+def test_a_pair_is_the_same_whoever_is_named_first(values):
+    """To the last bit, in single precision, too: a pair's term is shared equally."""
+    apart = torch.randn(3, 32, values, generator=torch.Generator().manual_seed(0))
+    pairs = Game.of(torch.ones(32, 3), apart, apart[0], apart[1]).pairs
+    assert torch.equal(pairs, pairs.mT)
+
+
 @given(st.integers(1, 12), st.integers(0, 1000))
 def test_values_sum_to_the_gain_over_the_base(experts, seed):
     parts = game(experts, seed)

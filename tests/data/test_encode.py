@@ -2,11 +2,8 @@
 
 import errno
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ from atoll.data.partition import partition
 from atoll.data.sources import open_source
 from atoll.errors import DataError, RunError, StaleError
 from atoll.runs.locks import alone
+from tests import commands
 from tests.data.conftest import MakeRun, encoded, picture, pixels
 from tests.thorough import often
 
@@ -213,37 +211,27 @@ def test_two_processes_do_not_write_the_same_stage(make_run: MakeRun, npz: Any) 
 
 
 KILLED = """
-import contextlib, os, sys
+import os, sys
 from pathlib import Path
 from atoll.config import validate
 from atoll.data.encode import prepare
 from atoll.runs import Run, read_json
 
-with contextlib.suppress(ImportError):
-    import pandas  # which pyarrow would load in every child
+# before or after which file put in place it is killed; 0: never
+settings, folder, number, after = sys.argv[1:]
+place, placed = Path.replace, []
 
-config = validate(read_json(Path(sys.argv[1])), "test")
-print("ready", flush=True)
-for line in sys.stdin:  # a folder, and before or after which file put in place its child is killed; 0: never
-    folder, number, after = line.rsplit(None, 2)
-    child = os.fork()
-    if child == 0:
-        os.close(0)
-        place, placed = Path.replace, []
+def replace(path, target):
+    placed.append(target)
+    last = len(placed) == int(number)
+    if last and after == "0":
+        os.kill(os.getpid(), 9)
+    place(path, target)
+    if last:
+        os.kill(os.getpid(), 9)
 
-        def replace(path, target):
-            placed.append(target)
-            last = len(placed) == int(number)
-            if last and after == "0":
-                os.kill(os.getpid(), 9)
-            place(path, target)
-            if last:
-                os.kill(os.getpid(), 9)
-
-        Path.replace = replace
-        prepare(Run(Path(folder), config))
-        os._exit(0)
-    print(os.waitpid(child, 0)[1], flush=True)
+Path.replace = replace
+prepare(Run(Path(folder), validate(read_json(Path(settings)), "test")))
 """
 
 
@@ -256,29 +244,21 @@ def test_killed_ten_times_the_files_are_the_same(tmp_path: Path, make_run: MakeR
     folder = folder_of_images(tmp_path / "images", 300, broken=1)
     run = make_run(folder, data={"part": 20, "duplicates": "drop"}, encode={"batch": 4})
     (tmp_path / "config.json").write_text(run.config.model_dump_json())
-    server = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(tmp_path / "config.json")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert server.stdin is not None
-    assert server.stdout is not None
-    with server, server.stdin, server.stdout:
-        assert server.stdout.readline() == "ready\n"
+    (tmp_path / "killed.py").write_text(KILLED)
 
-        def work(path: Path, kill_at: int = 0, after: bool = False) -> bool:
-            """Prepare in a process of its own; whether it was killed."""
-            print(path, kill_at, int(after), file=server.stdin, flush=True)
-            return int(server.stdout.readline()) == signal.SIGKILL
+    def work(path: Path, kill_at: int = 0, after: bool = False) -> bool:
+        """Prepare in a process of its own; whether it was killed."""
+        settings = tmp_path / "config.json"
+        done = commands.python(tmp_path / "killed.py", settings, path, kill_at, int(after))
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        return done.returncode != 0
 
-        whole = tmp_path / "whole"
-        assert not work(whole)
-        chance = random.Random(0)
-        for _ in range(often(10, 3)):
-            assert work(tmp_path / "killed", chance.randint(1, 6), chance.random() < 0.5)
-        assert not work(tmp_path / "killed")
+    whole = tmp_path / "whole"
+    assert not work(whole)
+    chance = random.Random(0)
+    for _ in range(often(10, 3)):
+        assert work(tmp_path / "killed", chance.randint(1, 6), chance.random() < 0.5)
+    assert not work(tmp_path / "killed")
     assert contents_of(tmp_path / "killed" / "data") == contents_of(whole / "data")
 
 

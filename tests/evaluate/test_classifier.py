@@ -41,6 +41,16 @@ def test_large_samples_are_seen_by_the_means_of_their_areas():
     torch.testing.assert_close(network.features(large), network.features(small), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(1, 28, 28), (1, 25, 26), (1, 24, 28), (2, 27), (1, 28, 9, 28)])
+def test_means_are_taken_over_seven_by_seven_fields_whether_that_is_work_or_not(shape):
+    network = Classifier(shape, 2)
+    x = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))
+    first, _, second, _, _, _, layer, _ = network.body
+    seen = F.relu(second(F.relu(first(x))))
+    pooled = classifier.POOLS[len(shape) - 1](classifier.POOLED)(seen)
+    assert torch.equal(network.features(x), F.relu(layer(pooled.flatten(1))))
+
+
 def test_short_axes_stay_as_they_are():
     assert Classifier((3, 16, 3 * SIDE), 2).grid == (16, SIDE)
 

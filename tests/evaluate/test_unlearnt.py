@@ -47,3 +47,12 @@ def test_large_pictures_cost_no_more_than_small_ones():
 def test_pictures_in_bytes_or_halves_are_seen_as_numbers():
     x_0 = torch.randint(0, 2, (4, 1, 8, 8), generator=torch.Generator().manual_seed(0))
     assert torch.equal(Unlearnt((1, 8, 8))(x_0.to(torch.uint8)), Unlearnt((1, 8, 8))(x_0.half()))
+
+
+@pytest.mark.parametrize("sides", [[12], [12, 8], [6, 8, 4]])
+@pytest.mark.parametrize("parts", [1, 2, 3, 1.5])
+def test_coarser_grids_are_of_means_however_they_are_taken(sides, parts):
+    x = torch.randn(3, 2, *sides, generator=torch.Generator().manual_seed(0))
+    coarse = [int(side / parts) for side in sides]
+    expected = unlearnt.SHRINK[len(sides)](x, coarse)
+    torch.testing.assert_close(unlearnt.shrunk(x, coarse), expected, rtol=1e-6, atol=1e-6)

@@ -18,8 +18,9 @@ import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
 
-from atoll.net import database, host, migrating, restore
+from atoll.net import database, host, migrating, policing, restore
 from atoll.net.database import Database
+from tests import hasty
 
 _first: dict[str, sqlalchemy.Engine] = {}
 """By kind of database: the engine whose compiled statements all later ones use."""
@@ -68,4 +69,5 @@ def made_once() -> Iterator[None]:
             patch.setattr(room, "migrate", _copied(migrating.migrate))
         patch.setattr("httpx._transports.default.create_ssl_context", contexts)
         patch.setattr(TestClient, "portal", portal)
+        patch.setattr(policing, "ROUNDS", hasty.AFAR[policing.__name__]["ROUNDS"])
         yield

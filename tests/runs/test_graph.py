@@ -17,6 +17,7 @@ from atoll.runs import Run, graph
 from atoll.runs.graph import Kind
 from atoll.runs.survey import survey
 from atoll.storage.mirror import Mirror
+from tests import commands
 
 
 def run_of(tmp_path, **sections):
@@ -143,6 +144,7 @@ def weighed(tmp_path, monkeypatch):
     """A stage more: a module that makes it and a line of the graph, known to every process."""
     (tmp_path / "weighing.py").write_text(MODULE)
     (tmp_path / "sitecustomize.py").write_text(CUSTOMIZE)
+    (tmp_path / commands.FORKED).touch()
     paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     monkeypatch.syspath_prepend(str(tmp_path))

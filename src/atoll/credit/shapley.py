@@ -43,10 +43,11 @@ class Game:
         """The game of differences d_i, the base's velocity and the target."""
         flat, error = apart.flatten(2), (base - target).flatten(1)
         values = error.shape[1]
+        pairs = torch.einsum("ibd,jbd->bij", flat, flat) / values
         return cls(
             weights,
             torch.einsum("kbd,bd->bk", flat, error) / values,
-            torch.einsum("ibd,jbd->bij", flat, flat) / values,
+            (pairs + pairs.mT) / 2,  # on some processors a product and its transpose are rounded differently
             error.square().mean(1),
         )
 

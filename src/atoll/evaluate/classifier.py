@@ -37,12 +37,19 @@ class Classifier(nn.Module):
             nn.ReLU(),
             convolution(WIDTH, 2 * WIDTH, 3, stride=2, padding=1),
             nn.ReLU(),
-            POOLS[len(grid)](POOLED),
+            self._pool(),
             nn.Flatten(),
             nn.Linear(2 * WIDTH * POOLED ** len(grid), FEATURES),
             nn.ReLU(),
         )
         self.head = nn.Linear(FEATURES, classes)
+
+    def _pool(self) -> nn.Module:
+        """Of what is seven wide already each mean is of one value, and finding them took half of a step."""
+        if all(math.ceil(length / 4) == POOLED for length in self.grid):
+            return nn.Identity()
+        pool: nn.Module = POOLS[len(self.grid)](POOLED)
+        return pool
 
     def features(self, x: Tensor) -> Tensor:
         """(n, features) of samples that are standardised."""

@@ -38,7 +38,7 @@ class Rules:
     bands: Bands = field(default_factory=Bands)
     period: float = 0.0
     """Seconds from round to round; 0 for as long as suits the leases."""
-    rounds: int = ROUNDS
+    rounds: int = field(default_factory=lambda: ROUNDS)
     beacon: str = ""
     """URL/HASH of a drand network, or of files with its answers; else the coordinator's own chain."""
 

@@ -155,6 +155,19 @@ def test_rounds_of_years_are_followed_to_the_nearest_that_is_known(monkeypatch):
         beacon.check(SETTINGS, Draw(round=2000, value="0" * 64), 2000)
 
 
+@pytest.mark.parametrize("rounds", [1, 1023, 1024, 1025, 3000])
+def test_a_chain_that_was_published_is_open_at_once(monkeypatch, rounds):
+    """Millions of hashes are a coordinator's first seconds, and were taken twice."""
+    settings = ChainBeacon.publish(b"another".ljust(32), genesis=0.0, rounds=rounds)
+    monkeypatch.setattr(beacon, "_hashed", None)
+    assert ChainBeacon(b"another".ljust(32), settings, lambda: 1e9).settings.anchor == settings.anchor
+    monkeypatch.undo()
+    value = b"another".ljust(32)
+    for _ in range(rounds):
+        value = hashlib.sha256(value).digest()
+    assert settings.anchor == value.hex()
+
+
 def test_a_drand_beacon_needs_an_address():
     with pytest.raises(BeaconError, match="address"):
         DrandBeacon(SETTINGS, lambda url: b"")

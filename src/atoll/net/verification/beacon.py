@@ -4,7 +4,9 @@ A worker commits to its states; the round that comes next says what is asked of 
 coordinator may be able to choose it, and anybody must be able to check it afterwards.
 """
 
+import functools
 import hashlib
+import itertools
 import json
 import math
 import urllib.request
@@ -85,24 +87,27 @@ def _hashed(value: bytes, times: int = 1) -> bytes:
     return value
 
 
+KEPT = 1024
+"""Rounds of an own chain from one remembered value to the next."""
+
+
+@functools.lru_cache(maxsize=2)
+def _values(secret: bytes, rounds: int) -> tuple[bytes, ...]:
+    """Of a chain from its secret to its anchor, every so many: who publishes it opens it next."""
+    counts = [KEPT] * (rounds // KEPT) + [rounds % KEPT] * (rounds % KEPT > 0)
+    return tuple(itertools.accumulate(counts, _hashed, initial=secret))
+
+
 class ChainBeacon:
     """A private run's own: each value is the preimage of the one before, the first of the published anchor.
 
     Whoever holds the secret knows all rounds, but after the manifest nobody can change one.
     """
 
-    KEPT = 1024
-    """Rounds from one remembered value to the next."""
-
     def __init__(self, secret: bytes, settings: BeaconSettings, now: Callable[[], float]) -> None:
         self.settings, self._now = settings, now
-        values, remaining = [secret], settings.rounds
-        while remaining:
-            count = min(self.KEPT, remaining)
-            values.append(_hashed(values[-1], count))
-            remaining -= count
-        self._values = values
-        if values[-1].hex() != settings.anchor:
+        self._values = _values(secret, settings.rounds)
+        if self._values[-1].hex() != settings.anchor:
             raise BeaconError("the secret is not that of the published beacon; restore the coordinator's key")
 
     @classmethod
@@ -110,7 +115,7 @@ class ChainBeacon:
         cls, secret: bytes, genesis: float, period: float = 3.0, rounds: int = 2**20
     ) -> BeaconSettings:
         """What the manifest says of a chain that begins with this secret."""
-        anchor = _hashed(secret, rounds).hex()
+        anchor = _values(secret, rounds)[-1].hex()
         return BeaconSettings(anchor=anchor, genesis=genesis, period=period, rounds=rounds)
 
     def draw(self, number: int) -> Draw:
@@ -120,8 +125,8 @@ class ChainBeacon:
         if self._now() < self.settings.time_of(number):
             raise BeaconError(f"round {number} is not out yet")
         times = self.settings.rounds - number
-        kept = times // self.KEPT
-        return Draw(round=number, value=_hashed(self._values[kept], times - kept * self.KEPT).hex())
+        kept = times // KEPT
+        return Draw(round=number, value=_hashed(self._values[kept], times - kept * KEPT).hex())
 
 
 class DrandBeacon:
