@@ -18,15 +18,26 @@ def started(run, *arguments):
     return process, json.loads(process.line())["address"]
 
 
+def under_way(client, pool, num, steps):
+    """A long request that has begun; one that was over before anybody saw it is asked again."""
+    address = str(client.base_url).rstrip("/")
+    while True:
+        body = {"num": num, "steps": steps}
+        long = pool.submit(httpx.post, f"{address}/v1/samples", json=body, timeout=600)
+        while not long.done():
+            if f'atoll_rows{{model="run"}} {num}.0' in client.get("/metrics").text:
+                return long
+            time.sleep(0.05)
+        long.result().raise_for_status()
+
+
 def test_asked_stopped_killed_and_started_again(tmp_path):
     """What is under way is finished by a stop, and ends cleanly by a kill; another start serves at once."""
     run = served(tmp_path / "run", "class")
     process, address = started(run)
     with httpx.Client(base_url=address, timeout=600) as client, ThreadPoolExecutor() as pool:
         before = client.post("/v1/samples", json={"seed": 5}).json()["samples"][0]["png"]
-        long = pool.submit(httpx.post, f"{address}/v1/samples", json={"num": 64, "steps": 1000}, timeout=600)
-        while not client.get("/metrics").text.count('atoll_rows{model="run"} 64.0'):
-            time.sleep(0.05)
+        long = under_way(client, pool, 64, 1000)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         with pytest.raises(httpx.TransportError):  # an end of the connection, and no half of an answer
@@ -34,9 +45,7 @@ def test_asked_stopped_killed_and_started_again(tmp_path):
     process, address = started(run)
     with httpx.Client(base_url=address, timeout=600) as client, ThreadPoolExecutor() as pool:
         assert client.post("/v1/samples", json={"seed": 5}).json()["samples"][0]["png"] == before
-        long = pool.submit(httpx.post, f"{address}/v1/samples", json={"num": 8, "steps": 200}, timeout=600)
-        while not client.get("/metrics").text.count('atoll_rows{model="run"} 8.0'):
-            time.sleep(0.05)
+        long = under_way(client, pool, 8, 200)
         process.send_signal(signal.SIGTERM)
         assert len(long.result().json()["samples"]) == 8
     assert process.wait() in (0, -signal.SIGTERM)
