@@ -4,7 +4,7 @@ import pytest
 
 from atoll.config import Facts
 from atoll.errors import ConfigError
-from atoll.runs import read_json, write_json
+from atoll.runs import Run, read_json, write_json
 from atoll.study import design, results, tuning
 from atoll.study.cells import Workshop
 from atoll.study.tuning import Setting
@@ -102,25 +102,16 @@ def _written(trial):
     return path
 
 
-def test_a_start_that_trials_share_is_one_job_before_them(study, monkeypatch):
+def test_a_start_that_trials_share_is_one_job_before_them(study, monkeypatch, tmp_path):
     known = tuning.given(study, "monolith", Setting(8, 3e-3))
     trials = [tuning.trial(known, "experts", Setting(batch, 1e-3), 2000) for batch in (4, 8)]
-    monkeypatch.setattr(Workshop, "run", lambda self, cell: _NotThere())
+    monkeypatch.setattr(Workshop, "run", lambda self, cell: Run(tmp_path / cell.training, cell.config))
     jobs = tuning.jobs(trials)
     assert len(jobs) == 3
     assert len({job.name for job in jobs}) == 3
     start, *others = jobs
     assert all(job.after == {start.name} for job in others)
     assert ["batch 4, lr 0.001" in job.name for job in others] == [True, False]
-
-
-class _NotThere:
-    """A run of which nothing is made."""
-
-    done = False
-
-    def expert(self, index):
-        return self
 
 
 def test_a_study_without_tuning_is_as_it_was(study):
