@@ -59,7 +59,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _experts_begin_once(self) -> Self:
-        settings = [self.expert, *(self.expert.of_cluster(one.clusters[0]) for one in self.expert.override)]
+        settings = self._kinds_of_experts()
         if self.start is not None and any(one.begins for one in settings):
             raise ValueError(
                 "experts begin with [start] or with expert.init or adapter.base: leave out one of them"
@@ -77,8 +77,7 @@ class RunConfig(Section):
                 "start.condition = 'cluster' needs clusters before the start, and encode.features = 'start' "
                 "makes them after it; set one of them otherwise"
             )
-        settings = [self.expert, *(self.expert.of_cluster(one.clusters[0]) for one in self.expert.override)]
-        if any(one.adapter for one in settings):
+        if any(one.adapter for one in self._kinds_of_experts()):
             raise ValueError(
                 "start.condition = 'cluster' is for experts that are whole networks; leave it out, or "
                 "expert.adapter"
@@ -106,6 +105,10 @@ class RunConfig(Section):
                         f"but this run has clusters 0 to {self.partition.clusters - 1}"
                     )
         return self
+
+    def _kinds_of_experts(self) -> list[ExpertConfig]:
+        """The settings of all experts, and of those of each override."""
+        return [self.expert, *(self.expert.of_cluster(one.clusters[0]) for one in self.expert.override)]
 
     @property
     def grouped_by_start(self) -> bool:
