@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from atoll.config import AdapterSettings, NetworkConfig, TrainConfig
+from atoll.flow import gaussian
 from atoll.models import adapter, conditions, costs
 from atoll.models.costs import Network
 from atoll.models.dit import DiT, product
@@ -364,3 +365,12 @@ def test_memory_of_an_adapter_in_training(which, modulation):
     assert planned.weights == sum(value.nbytes for value in model.parameters())
     assert planned.average == planned.gradients == costs.weight_bytes(network)
     assert costs.trained_bytes(network) == costs.base_bytes(network) + 5 * costs.weight_bytes(network)
+
+
+@pytest.mark.parametrize(("count", "shape"), [(90, (3, 8, 8)), (40, (3, 8, 8)), (50, (4, 5))])
+def test_the_price_of_moments_is_what_finding_them_multiplies(count, shape):
+    x_0 = torch.randn(count, *shape, generator=torch.Generator().manual_seed(0))
+    rank = 11
+    with FlopCounterMode(display=False) as counter:
+        gaussian.fitted(x_0, rank)
+    assert counter.get_total_flops() == costs.moments_flops(count, shape, rank)

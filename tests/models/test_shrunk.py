@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from atoll.errors import CorruptError
-from atoll.flow import shrinkage
+from atoll.flow import gaussian
 from atoll.models import checkpoint, shrunk
 from atoll.models.shrunk import Shrunk
 
@@ -17,14 +17,14 @@ class Wrong(nn.Module):
 
 def expert(times=(0.5, 0.9, 1.0), shares=(1.0, 0.5, 0.0)):
     samples = torch.randn(50, 1, 4, generator=torch.Generator().manual_seed(0))
-    return Shrunk(Wrong(), shrinkage.gaussian(samples, 2), torch.tensor(times), torch.tensor(shares))
+    return Shrunk(Wrong(), gaussian.fitted(samples, 2), torch.tensor(times), torch.tensor(shares))
 
 
 def test_below_what_was_measured_nothing_changes_and_at_the_noise_the_moments_alone_count():
     model, x_t = expert(), torch.randn(3, 1, 4)
-    known = shrinkage.Gaussian(model.mean, model.basis, model.variances, model.rest)
+    known = gaussian.Gaussian(model.mean, model.basis, model.variances, model.rest)
     t = torch.tensor([0.3, 0.9, 1.0])
-    base = shrinkage.gaussian_velocity(known, x_t, t)
+    base = gaussian.velocity(known, x_t, t)
     answer = model(x_t, t)
     torch.testing.assert_close(answer[0], torch.full((1, 4), 5.0))
     torch.testing.assert_close(answer[1], (base[1] + 5) / 2)

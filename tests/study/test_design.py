@@ -149,6 +149,22 @@ def test_choosing_a_guidance_is_paid_from_the_budget(study):
         assert cell.flops == pytest.approx(trained + forward * 128 * 8 * 3 + seen)
 
 
+def test_measuring_where_samples_enter_is_paid_from_the_budget_on_both_sides(study):
+    more = ["budget.start=[0.5]", "axes.seed=[0]", "budget.samples=[80_000]"]
+    found, plain = cells(study, *more, "expert.entry=true"), cells(study, *more)
+    for cell, before in zip(found, plain, strict=True):
+        forward, _ = plan.forward_flops(cell.config, DATA)
+        clusters = cell.config.partition.clusters
+        # 32 samples at 5 times; moments of at most 1,000: five products with 72 directions, two small ones.
+        rows = min(1000, DATA.rows // clusters)
+        moments = 2 * (5 * rows * 784 * 72 + rows * 72**2 + 784 * 72 * 64)
+        trained = flops(cell.config) + (0 if cell.start is None else flops(cell.start.config))
+        assert cell.flops == pytest.approx(trained + clusters * (forward * 32 * 5 + moments))
+        assert cell.flops == pytest.approx(before.flops, rel=0.03)
+        if cell.start is not None:
+            assert cell.start.training == before.start.training, "nothing is measured of a start"
+
+
 def test_a_common_start_is_paid_from_the_budget(study):
     more = ["budget.start=[0.5]", "start.expert.batch=16", "axes.seed=[0]", "budget.samples=[4000]"]
     found = [cell for cell in cells(study, *more) if not cell.monolith]

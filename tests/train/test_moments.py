@@ -6,7 +6,7 @@ import torch
 import atoll
 from atoll.data.store import Reader
 from atoll.errors import RunError
-from atoll.flow import shrinkage
+from atoll.flow import gaussian, shrinkage
 from atoll.models import checkpoint, shrunk
 from atoll.models.expert import as_expert
 from atoll.publish import export
@@ -46,8 +46,8 @@ def test_only_a_noise_prediction_is_measured_and_shrunk_by_that(mixed):
     assert 0 <= kept["shares"].min() and kept["shares"].max() <= 1
     assert kept["shares"][-1] < 0.5, "three steps teach nobody what noise says of a velocity at t = 0.99"
     x_t, t = noisy(samples.shape[1:])
-    known = shrinkage.Gaussian(*(kept[name] for name in shrinkage.Gaussian._fields))
-    base, own = shrinkage.gaussian_velocity(known, x_t, t), alone(mixed.expert(1))(x_t, t)
+    known = gaussian.Gaussian(*(kept[name] for name in gaussian.Gaussian._fields))
+    base, own = gaussian.velocity(known, x_t, t), alone(mixed.expert(1))(x_t, t)
     left = shrinkage.between(t, kept["times"], kept["shares"]).view(-1, 1, 1, 1)
     ensemble = open_run_model(mixed, "cpu").ensemble
     torch.testing.assert_close(ensemble.experts[1](x_t, t), base + left * (own - base))

@@ -26,6 +26,10 @@ from atoll.config.sampling import (
 from atoll.config.section import Section
 from atoll.config.student import FewStepConfig, SitesConfig, StudentConfig, Teacher
 from atoll.config.training import (
+    ENTRY_RANK,
+    ENTRY_ROWS,
+    ENTRY_SAMPLES,
+    ENTRY_TIMES,
     ExpertConfig,
     OverrideConfig,
     RouterConfig,
@@ -36,6 +40,10 @@ from atoll.config.training import (
 
 __all__ = [
     "EMBEDDED",
+    "ENTRY_RANK",
+    "ENTRY_ROWS",
+    "ENTRY_SAMPLES",
+    "ENTRY_TIMES",
     "FEATURES",
     "GUIDANCE_NUM",
     "GUIDANCE_REAL",

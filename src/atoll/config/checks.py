@@ -42,6 +42,7 @@ def problems(config: RunConfig, facts: Facts) -> Iterator[str]:
     yield from _clusters(config, facts)
     yield from _strategies(config)
     yield from _drawing(config)
+    yield from _entry(config)
     yield from _student(config)
     shape = facts.shape or config.plan.shape
     if shape is not None:
@@ -133,6 +134,18 @@ def _drawing(config: RunConfig) -> Iterator[str]:
         yield "sample.extrapolate needs what every expert began with: add [start], or set expert.init"
     if sample.model == "few-step" and sample.guidance != 1:
         yield "a few-step student cannot be guided afterwards: set student.guidance, not sample.guidance"
+
+
+def _entry(config: RunConfig) -> Iterator[str]:
+    """What two moments of samples cannot stand for."""
+    experts = [config.expert_for(index) for index in range(config.partition.clusters)]
+    asked = any(expert.entry for expert in experts)
+    if asked and config.condition.kind != "none":
+        yield "expert.entry is of samples that are told nothing: leave it out, or the condition"
+    if any(expert.entry and expert.adapter is not None for expert in experts):
+        yield "expert.entry is measured of whole networks: leave it out, or expert.adapter"
+    if config.sample.entry not in ("auto", 1) and not asked and config.sample.model == "ensemble":
+        yield "sample.entry needs two moments of every expert's samples: set expert.entry = true"
 
 
 def _student(config: RunConfig) -> Iterator[str]:

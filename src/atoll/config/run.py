@@ -17,6 +17,15 @@ from atoll.config.section import Section
 from atoll.config.student import StudentConfig
 from atoll.config.training import ExpertConfig, RouterConfig, SharedConfig, StartConfig, TrainConfig
 
+OF_ALL_DATA: dict[str, Any] = {
+    "override": (),
+    "batch_of": "expert",
+    "steps_of": "expert",
+    "adapter": None,
+    "entry": False,
+}
+"""Settings of an expert as a network on all data has them, whose clusters are nothing to it."""
+
 
 class RunConfig(Section):
     """A whole run."""
@@ -126,17 +135,14 @@ class RunConfig(Section):
         """The network that all experts begin with: an expert's, trained as [start] says."""
         assert self.start is not None
         training = {key: getattr(self.start, key) for key in TrainConfig.model_fields}
-        return self.expert.model_copy(
-            update={**training, "override": (), "batch_of": "expert", "steps_of": "expert", "adapter": None}
-        )
+        return self.expert.model_copy(update={**training, **OF_ALL_DATA})
 
     def shared_settings(self) -> ExpertConfig:
         """The network for the low noise of all clusters: an expert's, trained as [shared] says."""
         assert self.shared is not None
         training = {key: getattr(self.shared, key) for key in TrainConfig.model_fields}
         span = {"time_span": (0.0, self.shared.below)}
-        alone = {"override": (), "batch_of": "expert", "steps_of": "expert", "adapter": None}
-        return self.expert.model_copy(update={**training, **span, **alone})
+        return self.expert.model_copy(update={**training, **span, **OF_ALL_DATA})
 
     def inits(self) -> list[str]:
         """The folders of other runs or imports that experts begin with, each once."""

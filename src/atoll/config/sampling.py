@@ -67,6 +67,9 @@ class SampleConfig(Section):
     shrink: bool = True
     """Whether experts that predict noise are shrunk near t = 1, where their errors grow, towards what two
     moments of their samples tell, by as much as was measured when they were trained."""
+    entry: Literal["auto"] | Annotated[float, Field(gt=0, le=1)] = "auto"
+    """The time at which samples enter the networks' flow: 1 is noise; above a lesser one, two moments of a
+    cluster's samples stand for its expert. `auto`: as long as they tell as much (`expert.entry`)."""
     guided: tuple[float, float] = Field((0.0, 1.0), strict=False)
     """The interval of t in which guidance acts."""
     seed: int = Field(0, ge=0)

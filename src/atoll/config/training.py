@@ -12,6 +12,11 @@ from atoll.config.explain import explain
 from atoll.config.network import SIZES, NetworkConfig, ObjectiveConfig
 from atoll.config.section import Section
 
+ENTRY_TIMES = (0.5, 0.6, 0.7, 0.8, 0.9)
+"""Where it is measured who knows more of an expert's samples, the expert or two moments of them."""
+ENTRY_ROWS, ENTRY_RANK, ENTRY_SAMPLES = 32, 64, 1000
+"""By how many samples that is measured; directions of the moments, and samples by which they are known."""
+
 
 class TrainConfig(Section):
     """How a network is trained."""
@@ -99,6 +104,10 @@ class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
     adapter: AdapterConfig | None = None
     """Train a small update of a network that stays as it is, instead of a network: an inline table of `rank`,
     `targets`, `scale`, `tokens` and `base`."""
+    entry: bool = False
+    """Keep with the expert two moments of its samples, and from which noise on they tell as much as it does.
+    Samples that are told nothing then enter there, in closed form (`sample.entry`). The moments show what the
+    samples of a cluster have in common to whoever has the expert."""
     steps_of: Literal["expert", "share"] = "expert"
     """`share`: `steps` is the mean of all experts, and each takes as many as its cluster's share of the
     samples, since it will be asked so often."""

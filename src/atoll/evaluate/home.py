@@ -18,8 +18,8 @@ from atoll.evaluate import held_out
 from atoll.evaluate.ground import Ground
 from atoll.evaluate.routing import told
 from atoll.evaluate.worth import NOISY, Progress, kinds
-from atoll.flow import draws, path, shrinkage
-from atoll.flow.shrinkage import Gaussian
+from atoll.flow import draws, gaussian, path
+from atoll.flow.gaussian import Gaussian
 from atoll.runs import Run
 from atoll.sampling.ensemble import Ensemble
 
@@ -43,7 +43,7 @@ class Home:
     number: int
     samples: Tensor
     """Numbers of the held-out samples of its cluster, in the order in which they are taken."""
-    gaussian: Gaussian
+    known: Gaussian
     source: torch.Generator
     counts: Tensor
     """Rows of every stratum."""
@@ -100,7 +100,7 @@ class Pass:
     def __init__(self, run: Run, ensemble: Ensemble, base: Ground, batch: Batch, price: Price) -> None:
         self.run, self.ensemble, self.base, self.batch, self.price = run, ensemble, base, batch, price
         self.kind, self.condition = kinds(batch), told(ensemble, batch)
-        self.all = shrinkage.gaussian(batch.x_0.cpu(), DIRECTIONS)
+        self.all = gaussian.fitted(batch.x_0.cpu(), DIRECTIONS)
         self.mean, self.variance = batch.x_0.mean(0), batch.x_0.var(0, correction=0)
         cluster, strata = batch.cluster_on_cpu, run.config.credit.bins
         numbers = [k for k in range(len(ensemble.experts)) if k not in ensemble.absent]
@@ -111,8 +111,8 @@ class Pass:
                 continue
             source = draws.generator(held_out.seed_of(run), f"credit/home {number}", run.config.credit.epoch)
             order = own[torch.randperm(len(own), generator=source)]
-            gaussian = shrinkage.gaussian(batch.x_0[own].cpu(), DIRECTIONS)
-            self.homes.append(Home(number, order, gaussian, source, torch.zeros(strata, dtype=torch.long)))
+            known = gaussian.fitted(batch.x_0[own].cpu(), DIRECTIONS)
+            self.homes.append(Home(number, order, known, source, torch.zeros(strata, dtype=torch.long)))
 
     @torch.inference_mode()
     def asked(self, progress: Progress | None = None) -> list[Paid]:
@@ -202,8 +202,8 @@ class Pass:
         x_t, target = path.point(x_0, noise, t), path.velocity(x_0, noise)
         guesses = (
             gaussian_velocity(x_t, t, self.mean.cpu(), self.variance.cpu()),
-            shrinkage.gaussian_velocity(self.all, x_t, t),
-            shrinkage.gaussian_velocity(home.gaussian, x_t, t),
+            gaussian.velocity(self.all, x_t, t),
+            gaussian.velocity(home.known, x_t, t),
         )
         return torch.stack([(one - target).square().flatten(1).mean(1) for one in guesses], 1).double()
 

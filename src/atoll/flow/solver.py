@@ -18,22 +18,22 @@ Step = Callable[[Any, Tensor, float, float], Tensor]
 """One step of a solver: velocity, or average velocity of a flow map, x_t, t, the next t."""
 
 
-def times(steps: int, shift: float = 1.0) -> list[float]:
-    """The grid of steps + 1 times from 1 (noise) to 0 (data): t' = s t / (1 + (s - 1) t).
+def times(steps: int, shift: float = 1.0, begin: float = 1.0) -> list[float]:
+    """The grid of steps + 1 times from where one begins, 1 is noise, to 0: t' = s t / (1 + (s - 1) t).
 
     A shift above 1 spends more steps near the noise, as large pictures need (Esser et al. 2024, eq. 23).
     """
     even = (1 - step / steps for step in range(steps + 1))
-    return [shift * t / (1 + (shift - 1) * t) for t in even]
+    return [begin * shift * t / (1 + (shift - 1) * t) for t in even]
 
 
-def asked(solver: str, steps: int, shift: float = 1.0) -> list[float]:
+def asked(solver: str, steps: int, shift: float = 1.0, begin: float = 1.0) -> list[float]:
     """The times at which a solver asks for the velocity, in order, before it does.
 
     Heun's method asks at both ends of a step but for t = 0 (Karras et al. 2022, alg. 1), the others at its
     start.
     """
-    grid = times(steps, shift)
+    grid = times(steps, shift, begin)
     if solver != "heun":
         return grid[:-1]
     return [t for pair in itertools.pairwise(grid) for t in pair if t > 0]
@@ -127,14 +127,14 @@ class Move(NamedTuple):
         return bool(self.c or self.d or self.e or self.a != 1)
 
 
-def moves(solver: str, steps: int, shift: float = 1.0) -> list[Move]:
+def moves(solver: str, steps: int, shift: float = 1.0, begin: float = 1.0) -> list[Move]:
     """A whole integration as one linear recursion with a coefficient for everything, known beforehand.
 
     So rows of different solvers, at different steps, move together. Euler's method and a flow map's step
     need no memory (arXiv 2505.13447, eq. 12); Heun's keeps x + h v / 2 (Karras et al. 2022, alg. 1);
     DPM-Solver++(2M) its prediction x - t v of the data (Lu et al. 2022, alg. 2).
     """
-    grid = list(itertools.pairwise(times(steps, shift)))
+    grid = list(itertools.pairwise(times(steps, shift, begin)))
     if solver == "dpm++":
         return [_multistep(None if n == 0 else grid[n - 1][0], t, end) for n, (t, end) in enumerate(grid)]
     if solver == "heun":
@@ -183,10 +183,11 @@ def integrate(
     solver: Step = euler,
     on_step: Callable[[int], None] | None = None,
     shift: float = 1.0,
+    begin: float = 1.0,
 ) -> Float[Tensor, "batch *sample"]:
-    """Follow dx/dt = v(x, t) from noise at t = 1 to data at t = 0 (DDM §3.1)."""
+    """Follow dx/dt = v(x, t) from noise at t = 1, or points where one begins, to data at t = 0 (DDM §3.1)."""
     x_t = noise
-    for step, (t, t_next) in enumerate(itertools.pairwise(times(steps, shift))):
+    for step, (t, t_next) in enumerate(itertools.pairwise(times(steps, shift, begin))):
         x_t = solver(velocity, x_t, t, t_next)
         if on_step is not None:
             on_step(step + 1)

@@ -4,6 +4,7 @@ Tests hold every number to the networks themselves, for every combination of set
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -360,3 +361,14 @@ def _gathered(network: Network, several: bool) -> float:
     block, outside = block_parameters(network), _outside_parameters(network)
     gradients = learnt(network) if several else min(block, learnt(network))
     return float(FULL * (2 * block + outside + gradients))
+
+
+def moments_flops(count: int, shape: Sequence[int], rank: int) -> float:
+    """Multiplications and additions of the widest directions of so many samples (`flow/gaussian.py`).
+
+    Two rounds of two products of all samples with eight directions more than are kept, and one to see them;
+    then small products. What makes directions orthogonal is left out.
+    """
+    size = math.prod(shape)
+    width = min(rank + 8, count, size)
+    return 2.0 * (5 * count * size * width + count * width * width + size * width * rank)

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from atoll.errors import CorruptError
-from atoll.flow import shrinkage
-from atoll.flow.shrinkage import Gaussian
+from atoll.flow import gaussian, shrinkage
+from atoll.flow.gaussian import Gaussian
 from atoll.models import checkpoint
 from atoll.models.conditions import Condition
 
@@ -46,7 +46,7 @@ class Shrunk(nn.Module):
         now = t.to(exact)
         shares = shrinkage.between(now, self.times.to(exact), self.shares.to(exact))
         known = Gaussian(self.mean, self.basis, self.variances, self.rest)
-        base = shrinkage.gaussian_velocity(known, x_t.to(exact), now)
+        base = gaussian.velocity(known, x_t.to(exact), now)
         own = self.expert(x_t, t, condition)
         return shrinkage.shrunk(own.to(exact), base, shares).to(own.dtype)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from atoll.config import Facts, RunConfig
+from atoll.config import ENTRY_RANK, ENTRY_ROWS, ENTRY_SAMPLES, ENTRY_TIMES, Facts, RunConfig
 from atoll.models import costs
 from atoll.plan.known import UNKNOWN, about_data, network_of
 
@@ -68,6 +68,16 @@ def sample_flops(config: RunConfig, experts: float, strategy: str, facts: Facts 
     # Once for an ancestor given a text; given a class, the counts of the partition say it.
     asked = _velocities(config) if strategy != "ancestral" else int(config.condition.kind == "text")
     return _velocities(config) * _guided(config) * experts * forward.expert + asked * forward.router
+
+
+def entry_flops(config: RunConfig, facts: Facts = UNKNOWN) -> float:
+    """FLOPs of measuring where samples enter: a few of them at some times, and the moments of more."""
+    if not config.expert.entry:
+        return 0.0
+    clusters = config.partition.clusters
+    number = min(ENTRY_SAMPLES, (facts.rows or ENTRY_SAMPLES * clusters) // clusters)
+    asked = len(ENTRY_TIMES) * ENTRY_ROWS * forward_flops(config, facts).expert
+    return clusters * (asked + costs.moments_flops(number, about_data(config, facts).shape, ENTRY_RANK))
 
 
 def _velocities(config: RunConfig) -> int:

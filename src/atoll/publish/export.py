@@ -12,7 +12,7 @@ from atoll.config import RunConfig
 from atoll.data import borrowed, hub
 from atoll.data.hub import HUB
 from atoll.errors import AtollError, ConfigError, reason, refusal
-from atoll.models import checkpoint, shrunk
+from atoll.models import checkpoint, entry, shrunk
 from atoll.publish import card, public
 from atoll.runs import RESOLVED, Run, Stage, edges, file_digest, graph, stamped, write_json
 from atoll.runs.components import Members, write_members
@@ -187,7 +187,7 @@ def _borrowing(run: Run, folder: Path) -> PartitionContents:
 def _copy_network(stage: Stage, folder: Path) -> None:
     """Weights, blueprint and record; neither the optimiser nor the log of training."""
     folder.mkdir(parents=True)
-    measured = [shrunk.FILE] if shrunk.FILE in stage.record.files else []
+    measured = [name for name in (shrunk.FILE, entry.FILE) if name in stage.record.files]
     names = (checkpoint.WEIGHTS, checkpoint.CONFIG, *measured)
     for name in names:
         shutil.copyfile(stage.verify(name), folder / name)

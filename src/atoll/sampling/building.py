@@ -15,7 +15,7 @@ from atoll.models.conditions import Condition
 from atoll.runs import Stage
 from atoll.runs.records import RouterContents
 from atoll.runs.shared import SharedNetworkContents
-from atoll.sampling import bases, memory, routing
+from atoll.sampling import bases, entering, memory, routing
 from atoll.sampling.arithmetic import PLAIN, Arithmetic
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.roster import Roster
@@ -91,9 +91,17 @@ def build(
         text=blueprint.text,
         band=routing.Band() if router is None or parts.grown is not None else _band(router),
         absent=parts.absent,
+        entry=_entry(parts, blueprint, device),
         maps=blueprint.steps,
         product=costs.product(costs.Network(blueprint.network, tuple(blueprint.shape)), 1),
     )
+
+
+def _entry(parts: Parts, blueprint: checkpoint.Blueprint, device: torch.device) -> entering.Entering | None:
+    """Where samples enter: known of samples that are told nothing, by velocities and no flow map."""
+    if blueprint.condition != "none" or blueprint.steps:
+        return None
+    return entering.of_parts(parts.experts, parts.priors, parts.absent, device)
 
 
 def lone(

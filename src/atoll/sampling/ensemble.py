@@ -14,6 +14,7 @@ from atoll.flow import mixture, objectives
 from atoll.models import conditions
 from atoll.models.conditions import Condition
 from atoll.sampling import passes, routing, strategies
+from atoll.sampling.entering import Entering
 from atoll.sampling.grouping import Bundle, Group, bundles, everyone, groups, rows_of
 from atoll.sampling.roster import Experts
 from atoll.sampling.shelf import Shelf
@@ -65,6 +66,8 @@ class Ensemble:
     """Multiplications of an expert's smallest matrix product for one row, if they are known."""
     weak: nn.Module | None = None
     """What guidance moves away from, if not from the same experts told nothing: what they began with."""
+    entry: Entering | None = None
+    """Where samples enter, if not at noise, and by which moments of every expert's samples."""
     shelf: Shelf | None = None
     """Who loads experts from their folders, where others may be put in their places."""
 

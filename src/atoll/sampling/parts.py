@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from atoll.flow import mixture
@@ -83,6 +83,31 @@ def experts(ensemble: Ensemble, request: Request, window: Sequence[int]) -> list
         return [request.clusters[index] for index in window]
     drawn = [_ancestors(ensemble, request, some) for some in batches(window, request.settings.batch)]
     return [expert for some in drawn for expert in some.tolist()]
+
+
+def entry(ensemble: Ensemble, request: Request) -> float:
+    """The time at which the samples of a request enter the networks' flow."""
+    return 1.0 if ensemble.entry is None else ensemble.entry.at(request.settings)
+
+
+def entered(
+    ensemble: Ensemble,
+    request: Request,
+    indices: Sequence[int],
+    fixed: Sequence[int | None],
+) -> Float[Tensor, "batch *sample"]:
+    """Where some samples enter: their noise, or where the moments of their clusters have it flow.
+
+    A sample that keeps no expert is of a cluster all the same: which one is drawn as by ancestral sampling.
+    """
+    noise = request.noise(indices, ensemble.shape).to(ensemble.device, non_blocking=True)
+    begin = entry(ensemble, request)
+    if begin == 1:
+        return noise
+    assert ensemble.entry is not None
+    kept = [expert for expert in fixed if expert is not None]
+    owners = kept if len(kept) == len(indices) else experts(ensemble, request, indices)
+    return ensemble.entry.points(noise, owners, begin)
 
 
 def batches(indices: Sequence[int], size: int) -> Iterator[Sequence[int]]:

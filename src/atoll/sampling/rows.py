@@ -93,7 +93,8 @@ class Stepped(NamedTuple):
 def moves_of(ensemble: Ensemble, request: Request) -> list[solver.Move]:
     """The way of every sample of a request."""
     settings = request.settings
-    return solver.moves("euler" if ensemble.maps else settings.solver, settings.steps, settings.shift)
+    name = "euler" if ensemble.maps else settings.solver
+    return solver.moves(name, settings.steps, settings.shift, parts.entry(ensemble, request))
 
 
 def started(
@@ -144,8 +145,9 @@ class Rows(Generic[Owner]):
             request = some[0].request
             indices = [row.index for row in some]
             condition = request.told(indices, self.ensemble)
-            self._condition = condition if not self.rows else _joined(self._condition, condition)
-            noise = request.noise(indices, self.ensemble.shape).to(self.ensemble.device, non_blocking=True)
+            several = [self._condition, condition]
+            self._condition = condition if not self.rows else conditions.concatenate(several)
+            noise = parts.entered(self.ensemble, request, indices, [row.expert for row in some])
             self._x = torch.cat([self._x, noise])
             self._memory = torch.cat([self._memory, torch.zeros_like(noise)])
             weights = self._first_weights(some)
@@ -386,10 +388,6 @@ def _by_request(rows: Sequence[Row[Owner]]) -> dict[int, list[Row[Owner]]]:
     for row in rows:
         requests.setdefault(id(row.request), []).append(row)
     return requests
-
-
-def _joined(first: Condition, second: Condition) -> Condition:
-    return conditions.concatenate([first, second])
 
 
 def _trimmed(condition: Condition) -> Condition:

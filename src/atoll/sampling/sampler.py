@@ -130,11 +130,12 @@ class Sampler:
     ) -> Samples:
         """Follow the velocity of one batch; each sample depends on (seed, index), not on its company."""
         settings, ensemble = asked.settings, self.ensemble
-        noise = asked.noise(part.indices, ensemble.shape).to(ensemble.device)
+        begin = parting.entry(ensemble, asked)
+        noise = parting.entered(ensemble, asked, part.indices, [part.expert] * len(part.indices))
         if ensemble.maps:
             return self._jump(noise, part.condition, settings, crew, report)
         weigh = weigher(ensemble, asked, strategy, part, crew)
-        times = solver.asked(settings.solver, settings.steps, settings.shift)
+        times = solver.asked(settings.solver, settings.steps, settings.shift, begin)
         weights, apart, clock = [], [], iter(times)
         each = settings.provenance and part.expert is None
 
@@ -165,6 +166,7 @@ class Sampler:
             solver.SOLVERS[settings.solver](),
             report,
             settings.shift,
+            begin,
         )
         x_0, moved = (ways.point(state), ways.shares(ways.moved(state))) if each else (state, None)
         if settings.provenance and not each:

@@ -221,7 +221,7 @@ def _start(study: Study, point: Mapping[str, Any], data: Facts) -> Cell | None:
     if not samples:
         return None
     own = {key: value for key, value in study.config.start.items() if key != CONDITION}
-    different = merged({"expert": {"decay": "none"}}, own)
+    different = merged({"expert": {"decay": "none", "entry": False}}, own)
     start = _alone(study, {**point, BUDGET: samples}, data, different)
     return _told(study, point, start) if study.config.start.get(CONDITION) else start
 
@@ -302,7 +302,7 @@ def _within_budget(
     config = _grouped(config)
     if config.grouped_by_start:  # half a forward pass of every sample, where a step has three
         spent += (data.rows or 0) / 6
-    spent += _choosing(config, data, forward)
+    spent += _choosing(config, data, forward) + plan.entry_flops(config, data) / (3 * forward)
     expert: dict[str, Any] = {}
     if start is not None:  # by name: where it lies says nothing of what it is
         expert |= _begun_with(start.training, point.get(ADAPTER, 0), study.config.adapter_settings)

@@ -22,7 +22,7 @@ from atoll.runs.locks import alone
 from atoll.runs.records import ExpertContents, NetworkContents, RouterContents, StartContents
 from atoll.runs.shared import SharedNetworkContents
 from atoll.sampling import routing
-from atoll.train import holdout, loop, moments, previews, prototypes
+from atoll.train import entry, holdout, loop, moments, previews, prototypes
 from atoll.train.moving import to_device
 from atoll.train.ranks import Ranks, joined
 from atoll.train.state import collected
@@ -41,8 +41,17 @@ def expert(run: Run, index: int) -> Stage:
     cluster, stage, config = run.cluster(index), run.expert(index), run.expert_settings(index)
     with sealed(cluster):
         build = partial(_task, run, stage, [cluster], config, begins=inputs.beginning(run, index))
-        beside = partial(moments.write, stage, cluster, seed=run.config.seed)
+        beside = partial(_beside, run, stage, cluster, config)
         return trained(stage, inputs.expert_from(run, index), build, ExpertContents, beside=beside)
+
+
+def _beside(
+    run: Run, stage: Stage, cluster: Stage, config: ExpertConfig, blueprint: checkpoint.Blueprint
+) -> list[str]:
+    """What is measured of a finished expert on its own samples."""
+    seed = run.config.seed
+    shares = moments.write(stage, cluster, blueprint, seed)
+    return [*shares, *entry.write(stage, cluster, config, blueprint, seed)]
 
 
 def start(run: Run) -> Stage:
