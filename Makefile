@@ -5,9 +5,6 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 
-ONE_ARITHMETIC := features hardware holdout imported moments moving on_a_gpu optimiser previews prototypes ranks scaling segment \
-	sharding state stopping survival teaching tracking window
-
 # Of two cores: while two wait for a process, a store or a browser, two others have work for them.
 WORKERS ?= 4
 
@@ -32,18 +29,8 @@ demo-network: $(STAMP)  ## a host and three workers on this machine, one of whic
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[net,serve]'
 	$(BIN)/python examples/demo_network.py
 
-# What trains once more, as on a CPU that has what this one lacks, or lacks what it has: with all tests it has run
-# as this CPU is, as if it had bfloat16 units, and as if it had none. Left out is what trains nothing or names its
-# arithmetic; pretended GPUs ask no CPU.
-OTHERWISE = OMP_NUM_THREADS=1 JAXTYPING_DISABLE=1 \
-	$(BIN)/python -m pytest --other-units tests/train $(foreach name,$(ONE_ARITHMETIC),--ignore tests/train/test_$(name).py)
-SAID := $(VENV)/.otherwise
-
 test: $(STAMP_DEV)  ## ATOLL_THOROUGH=1 tries every case, as CI does: see tests/thorough.py
-	@# Both at once: the second pass has work while the first waits. What it says comes last.
-	@$(OTHERWISE) > $(SAID) 2>&1 & otherwise=$$!; trap "kill $$otherwise" INT TERM; \
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --abreast $(WORKERS); code=$$?; \
-	wait $$otherwise || code=1; echo "tests/train, on a CPU with other units:"; cat $(SAID); exit $$code
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --abreast $(WORKERS) --twice
 
 check: $(STAMP_DEV)
 	$(BIN)/ruff format --check .

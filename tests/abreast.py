@@ -14,6 +14,7 @@ import struct
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -24,11 +25,22 @@ Group = list[pytest.Item]
 NUMBER = struct.Struct("I")
 
 
+@dataclass(frozen=True)
+class Crew:
+    """So many processes that share these tests; each begins by this with its number among all processes."""
+
+    number: int
+    groups: list[Group]
+    begin: Callable[[int], None] = lambda _: None
+    remark: str = ""
+    """Told with the names of its tests, which another crew may run as well."""
+
+
 class Line:
     """What one process says, and the test that it is at."""
 
-    def __init__(self, pid: int, end: socket.socket) -> None:
-        self.pid, self.end = pid, end
+    def __init__(self, pid: int, end: socket.socket, remark: str) -> None:
+        self.pid, self.end, self.remark = pid, end, remark
         self.at: pytest.Item | None = None
         self.over = False
         self._rest = b""
@@ -48,26 +60,31 @@ def grouped(items: Iterable[pytest.Item], name: Callable[[str], str]) -> list[Gr
     return list(groups.values())
 
 
-def run(
-    session: pytest.Session, number: int, groups: list[Group], begin: Callable[[int], None] = lambda _: None
-) -> None:
-    """Run all tests by so many processes, each of which begins by this with its number."""
-    queue, given = os.pipe()
-    os.write(given, b"".join(NUMBER.pack(index) for index in range(len(groups))))
-    os.close(given)
+def run(session: pytest.Session, *crews: Crew) -> None:
+    """Run the tests of all crews at once."""
     reporter = session.config.pluginmanager.getplugin("terminalreporter")
     if reporter is not None:
         reporter.showfspath = False  # results of several files come mixed
-    lines = [_fork(session, queue, groups, index, begin) for index in range(number)]
+    session.testscollected = sum(len(group) for crew in crews for group in crew.groups)
+    queues = [_queue(len(crew.groups)) for crew in crews]
+    lines: list[Line] = []
     try:
+        for crew, queue in zip(crews, queues, strict=True):
+            lines += [_fork(session, crew, queue, len(lines) + index) for index in range(crew.number)]
         _hear(session, lines)
     finally:
-        _end(queue, lines)
+        _end(queues, lines)
 
 
-def _fork(
-    session: pytest.Session, queue: int, groups: list[Group], number: int, begin: Callable[[int], None]
-) -> Line:
+def _queue(length: int) -> int:
+    """Numbers to be read, each by one process."""
+    queue, given = os.pipe()
+    os.write(given, b"".join(NUMBER.pack(index) for index in range(length)))
+    os.close(given)
+    return queue
+
+
+def _fork(session: pytest.Session, crew: Crew, queue: int, number: int) -> Line:
     here, there = socket.socketpair()
     parent = os.getpid()
     with warnings.catch_warnings():
@@ -75,14 +92,14 @@ def _fork(
         pid = os.fork()
     if pid:
         there.close()
-        return Line(pid, here)
+        return Line(pid, here, crew.remark)
     code = 1
     try:
         here.close()
         ties.tie(signal.SIGINT, parent)  # nobody hears whose parent was killed
-        begin(number)
+        crew.begin(number)
         with there.makefile("w", encoding="utf-8") as said:
-            _work(session, _groups_of(queue, groups), Voice(session.config, said), f"worker-{number}")
+            _work(session, _groups_of(queue, crew.groups), Voice(session.config, said), f"worker-{number}")
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -180,9 +197,10 @@ def _tell(session: pytest.Session, line: Line, what: str, value: Any) -> None:
     hook = session.config.hook
     if what == "at":
         line.at = value
-        hook.pytest_runtest_logstart(nodeid=value.nodeid, location=value.location)
+        hook.pytest_runtest_logstart(nodeid=value.nodeid + line.remark, location=value.location)
     if what in ("report", "died"):
         report = _death(line) if what == "died" else _report(session.config, value)
+        report.nodeid += line.remark
         hook.pytest_runtest_logreport(report=report)
         if report.when == "teardown":
             hook.pytest_runtest_logfinish(nodeid=report.nodeid, location=report.location)
@@ -205,11 +223,12 @@ def _death(line: Line) -> pytest.TestReport:
     return pytest.TestReport(name, location, {}, "failed", problem, "call")
 
 
-def _end(queue: int, lines: list[Line]) -> None:
+def _end(queues: list[int], lines: list[Line]) -> None:
     """Nobody is left behind, neither after the last test nor after somebody has had enough."""
-    while os.read(queue, 1 << 16):
-        pass
-    os.close(queue)
+    for queue in queues:
+        while os.read(queue, 1 << 16):
+            pass
+        os.close(queue)
     for line in lines:
         if not line.over:
             os.kill(line.pid, signal.SIGINT)

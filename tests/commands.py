@@ -46,6 +46,7 @@ FOR = {
 }
 """What else a command or a module needs: it is loaded for the first of its kind, and stays."""
 ALONE = {
+    "tests.launch.walled",
     "tests.traced",
     "doctor",
     "drop",

@@ -5,6 +5,7 @@ import importlib
 import logging
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -34,8 +35,6 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process of a test compiles all of it anew
 
-UNCHECKED = os.environ.get("JAXTYPING_DISABLE", "0") == "1"
-"""Nobody looks at shapes in the second pass: the first has."""
 EXAMPLES = int(os.environ.get("ATOLL_EXAMPLES", thorough.often(25, 12)))
 """Of everything that is generated. They are the same every time, so that more of them only cost time: who
 changes what a property is about tries more."""
@@ -291,7 +290,8 @@ Elsewhere they are called as they are there."""
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    jaxtyping.config.update("jaxtyping_disable", UNCHECKED or not item.nodeid.startswith(SHAPES))
+    again = item.config.option.other_units  # the first time somebody has looked
+    jaxtyping.config.update("jaxtyping_disable", again or not item.nodeid.startswith(SHAPES))
 
 
 def pytest_collection_finish() -> None:
@@ -336,11 +336,29 @@ def _turn(item: pytest.Item) -> int:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--abreast", type=int, default=1, help="how many processes run tests: tests/abreast.py")
     parser.addoption("--other-units", action="store_true", help="as on a CPU that has what this one lacks")
+    parser.addoption("--twice", action="store_true", help="what trains once more, with --other-units")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.other_units:
         os.environ[devices.CPU_BFLOAT16] = other_units()
+
+
+TRAINS = "tests/train/"
+NAMED = (
+    "features hardware holdout imported moments moving on_a_gpu optimiser previews prototypes ranks scaling"
+)
+NAMED += " segment sharding state stopping survival teaching tracking window"
+ONE_ARITHMETIC = [f"{TRAINS}test_{name}.py" for name in NAMED.split()]
+"""What trains nothing or names its arithmetic; pretended GPUs ask no CPU."""
+
+
+def trains(item: pytest.Item) -> bool:
+    """Whether it is run once more, as on a CPU that has what this one lacks, or lacks what it has.
+
+    With all tests it has then run as this CPU is, as if it had bfloat16 units, and as if it had none.
+    """
+    return item.nodeid.startswith(TRAINS) and item.nodeid.partition("::")[0] not in ONE_ARITHMETIC
 
 
 def other_units() -> str:
@@ -355,7 +373,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     number, config = _abreast(session.config), session.config
     if number > 1 and not config.option.collectonly:
         factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]
-        config.stash[BEFOREHAND] = Beforehand(factory.mktemp("beforehand"), number)
+        config.stash[BEFOREHAND] = Beforehand(factory.mktemp("beforehand"), number + config.option.twice)
 
 
 def _abreast(config: pytest.Config) -> int:
@@ -366,17 +384,36 @@ def _abreast(config: pytest.Config) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    number = _abreast(session.config)
-    if number < 2 or session.config.option.collectonly or session.testsfailed:
+    number, option, stash = _abreast(session.config), session.config.option, session.config.stash
+    if number < 2 or option.collectonly or session.testsfailed:
         return None
-    stash = session.config.stash
     stash[TINY_RUN] = stash[BEFOREHAND].tiny()
-    groups = abreast.grouped(session.items, _together)
+    crews = [abreast.Crew(number, abreast.grouped(session.items, _together), stash[BEFOREHAND].hand_over)]
+    if option.twice:
+        again = abreast.grouped(filter(trains, session.items), _together)
+        crews += [abreast.Crew(1, again, partial(_be_another, session.config), " with other units")]
     try:
-        abreast.run(session, number, groups, stash[BEFOREHAND].hand_over)
+        abreast.run(session, *crews)
     finally:
         stash[BEFOREHAND].close()
     return True
+
+
+def _be_another(config: pytest.Config, number: int) -> None:
+    """In the process that trains once more: what this CPU has made is not for it."""
+    config.stash[BEFOREHAND].hand_over(number)
+    del config.stash[TINY_RUN]
+    config.option.other_units = True
+    pytest_configure(config)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where nothing is forked, what trains once more has a process of its own, after the others."""
+    option = session.config.option
+    if option.twice and _abreast(session.config) < 2 and not option.collectonly:
+        files = sorted({item.nodeid.partition("::")[0] for item in filter(trains, session.items)})
+        if files and subprocess.run([sys.executable, "-m", "pytest", "--other-units", *files]).returncode:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _together(nodeid: str) -> str:

@@ -32,7 +32,7 @@ def cluster(scratch, submissions):
     port = s3.free_ports(1)[0]
     head = {"num_cpus": 2, "include_dashboard": submissions, "dashboard_port": port, "no_monitor": True}
     head |= MEMORY
-    with unhurried():
+    with unhurried(), contextlib.nullcontext() if submissions else without_dashboards():
         made: Any = Cluster(initialize_head=True, head_node_args=head)
         made.islands = [made.add_node(**node, **MEMORY) for node in ISLANDS]
     made.dashboard, made.scratch = f"http://{made.head_node.address_info.get('webui_url')}", scratch
@@ -40,6 +40,17 @@ def cluster(scratch, submissions):
         yield made
     finally:
         made.shutdown()
+
+
+@contextlib.contextmanager
+def without_dashboards():
+    """None on the head, and agents on machines that load nothing of it: what takes submissions is dear."""
+    from ray._private import node, utils
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "get_dashboard_dependency_error", lambda: ImportError("not needed"))
+        patch.setattr(node.Node, "start_api_server", lambda self, **options: None)
+        yield
 
 
 @contextlib.contextmanager

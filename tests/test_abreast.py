@@ -23,7 +23,10 @@ def server(tmp_path_factory):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session):
-    abreast.run(session, 2, abreast.grouped(session.items, lambda name: name.split("::")[0]))
+    groups = abreast.grouped(session.items, lambda name: name.split("::")[0])
+    again = [group for group in groups if "again" in group[0].nodeid]
+    other = lambda number: os.environ.update(OTHER=str(number))
+    abreast.run(session, abreast.Crew(2, groups), abreast.Crew(1, again, other, " once more"))
     return True
 """
 FILES = {
@@ -78,6 +81,15 @@ def test_a_process_that_dies_is_told_and_others_go_on(suite):
     ended = suite({"test_0": DEATH, **FILES})
     assert ended.returncode == 1 and "2 failed, 2 passed, 1 skipped" in ended.stdout, ended.stdout
     assert "the process of test_0.py::test_dies died" in ended.stdout and "assert [1] == [2]" in ended.stdout
+
+
+def test_what_is_run_once_more_is_told_apart(suite):
+    """Each time in a process of its own, which is another."""
+    told = "import os\ndef test_it():\n    assert os.environ.get('OTHER') is None\n"
+    ended = suite({"test_again": told, **FILES}, "-v")
+    assert "2 failed, 3 passed, 1 skipped" in ended.stdout, ended.stdout
+    assert "FAILED test_again.py::test_it once more - AssertionError: assert '2' is None" in ended.stdout
+    assert "[100%]" in ended.stdout and "[120%]" not in ended.stdout
 
 
 def test_the_first_failure_is_the_last_test_where_that_is_asked_for(suite):
