@@ -1,6 +1,8 @@
 """Experts are trained alone, and that is a fact of the operating system: no network, and the same result."""
 
 import os
+import shutil
+import subprocess
 
 import pytest
 
@@ -18,6 +20,13 @@ REACH = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv
 
 def namespaces_are_allowed():
     return commands.run("own-network", "tests.program", os.devnull, module=WALLED).returncode == 0
+
+
+def test_the_stronger_wall_stands_wherever_the_system_gives_one():
+    """A process that is forked gets a network of its own where a new one does, or the wall is none."""
+    command = ["unshare", "--user", "--map-root-user", "--net", "true"]
+    if shutil.which("unshare") and not subprocess.run(command, capture_output=True, check=False).returncode:
+        assert namespaces_are_allowed()
 
 
 @pytest.fixture(scope="module")
