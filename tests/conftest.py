@@ -345,8 +345,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 TRAINS = "tests/train/"
-NAMED = "entry features hardware holdout imported moments moving on_a_gpu optimiser previews prototypes ranks scaling"
-NAMED += " segment sharding state stopping survival teaching tracking window"
+NAMED = "entry features hardware holdout imported moments moving on_a_gpu optimiser previews prototypes"
+NAMED += " ranks scaling segment sharding state stopping survival teaching tracking window"
 ONE_ARITHMETIC = [f"{TRAINS}test_{name}.py" for name in NAMED.split()]
 """What trains nothing or names its arithmetic; pretended GPUs ask no CPU."""
 
