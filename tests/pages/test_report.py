@@ -55,6 +55,13 @@ def test_it_says_what_happened(page, finished):
     assert "duplicates: none" in page
 
 
+def test_it_says_where_samples_enter(page, finished, monkeypatch, tmp_path):
+    assert "entered at" not in page
+    monkeypatch.setattr(report, "entered_at", lambda run: 0.7)
+    sample.sample(finished, tmp_path / "samples")
+    assert "entered at t = 0.7" in report.write_report(finished, tmp_path / "samples").read_text("utf-8")
+
+
 def test_it_says_what_strategies_cost(page, finished):
     costs = strategy_costs(finished.config, known(finished.partition.contents))
     for name, cost in costs.items():

@@ -16,6 +16,7 @@ from atoll.runs.records import StageRecord
 from atoll.sampling import entering, parts
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.entering import Entering
+from atoll.sampling.opening import entered_at
 from atoll.sampling.parts import resolve
 from atoll.sampling.rows import Rows, started
 from atoll.sampling.sampler import Sampler
@@ -147,6 +148,12 @@ def test_who_is_not_asked_has_no_say(run):
 def test_one_expert_without_moments_and_all_begin_with_noise(run, tmp_path):
     stages = [run.expert(0), served(tmp_path / "other").expert(1)]
     assert entering.of_parts(stages, (0.5, 0.5), frozenset(), torch.device("cpu")) is None
+
+
+def test_a_run_says_where_its_samples_enter(run, tmp_path):
+    opened = atoll.load(run.path)
+    assert entered_at(run) == opened.trace(2).times[0] < 1
+    assert entered_at(served(tmp_path / "other")) == 1
 
 
 def test_moments_go_along_when_experts_are_exported(run, tmp_path):

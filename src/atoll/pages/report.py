@@ -18,7 +18,7 @@ from atoll.runs import CREDIT, RECIPE, Run, Stage, read_lines, read_stamped, rep
 from atoll.runs.evaluations import read_evaluation
 from atoll.runs.records import DataContents, PartitionContents
 from atoll.sampling.makers import SENTENCE
-from atoll.sampling.opening import open_run_model
+from atoll.sampling.opening import entered_at, open_run_model
 from atoll.sampling.provenance import PALETTE
 
 EXAMINED = 250
@@ -305,12 +305,14 @@ def _facts(run: Run, used: str) -> list[tuple[str, str]]:
         )
     sample = run.sampled_with
     farther = f", experts extrapolated by {sample.extrapolate:g}" if sample.extrapolate != 1 else ""
+    begin = entered_at(run)
+    entered = f", entered at t = {begin:g}" if begin != 1 else ""
     facts += [
         *_added(run),
         *_distilled(run),
         (
             "sampled with",
-            f"{sample.solver}, {sample.steps} steps, {used}, guidance {sample.guidance:g}{farther}",
+            f"{sample.solver}, {sample.steps} steps, {used}, guidance {sample.guidance:g}{farther}{entered}",
         ),
         *_chosen(run),
         ("seeds", f"{config.seed} of training, {sample.seed} of sampling"),

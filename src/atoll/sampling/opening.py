@@ -20,7 +20,7 @@ from atoll.runs import Run, Stage, inputs, read_json, rights
 from atoll.runs.components import Card
 from atoll.runs.records import NetworkContents, PartitionContents, RouterContents
 from atoll.runs.shared import SharedNetworkContents
-from atoll.sampling import arithmetic, bases, building, grown, request
+from atoll.sampling import arithmetic, bases, building, entering, grown, request
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.roster import Roster
 from atoll.sampling.sampler import Sampler
@@ -233,6 +233,16 @@ def model_name(run: Run, name: str) -> str:
     """Where a borrowed model is: in the run's own folder, or wherever its name says."""
     inside = run.path / name
     return str(inside) if inside.is_dir() else name
+
+
+def entered_at(run: Run) -> float:
+    """The time at which samples of a run enter as it is sampled: 1 is noise."""
+    config = run.sampled_with
+    if config.model != "ensemble" or config.entry != "auto":
+        return 1.0 if config.entry == "auto" else config.entry
+    absent = frozenset(range(len(run.parts))).difference(_wanted(run, config))
+    known = entering.of_parts(run.parts, grown.shares(run).priors, absent, devices.pick("cpu"))
+    return 1.0 if known is None else known.t
 
 
 def _serving(run: Run, config: SampleConfig, before: Ensemble | None = None) -> list[int]:
