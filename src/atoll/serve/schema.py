@@ -51,6 +51,9 @@ class SamplesRequest(Asked):
     shift: Annotated[float, Field(ge=0.001, le=1000)] | None = Field(
         None, description="More steps near the noise."
     )
+    entry: Literal["auto"] | Annotated[float, Field(ge=0.001, le=1)] | None = Field(
+        None, description="The time at which samples enter the networks' flow; 1 is noise."
+    )
     guidance: Annotated[float, Field(ge=1, le=1000)] | None = Field(None, description="1 is none.")
     guided: Annotated[list[float], Field(min_length=2, max_length=2)] | None = Field(
         None, description="The interval of t in which guidance acts."
