@@ -13,7 +13,7 @@ from atoll.models import entry
 from atoll.publish import export
 from atoll.runs import file_digest
 from atoll.runs.records import StageRecord
-from atoll.sampling import entering, parts
+from atoll.sampling import building, entering, parts
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.entering import Entering
 from atoll.sampling.opening import entered_at
@@ -154,6 +154,15 @@ def test_a_run_says_where_its_samples_enter(run, tmp_path):
     opened = atoll.load(run.path)
     assert entered_at(run) == opened.trace(2).times[0] < 1
     assert entered_at(served(tmp_path / "other")) == 1
+
+
+def test_who_takes_the_place_of_an_expert_brings_its_own_moments(run, tmp_path):
+    opened, other = atoll.load(run.path), served(tmp_path / "other").expert(1)
+    with pytest.raises(RunError, match="no moments of its samples"):
+        building.swap(opened.ensemble, 0, other)
+    carried(other, 5, [OWN, EARLY])
+    building.swap(opened.ensemble, 0, other)
+    assert torch.equal(opened.ensemble.entry.known[0].mean, moments(5, (3, 8, 8)).mean)
 
 
 def test_moments_go_along_when_experts_are_exported(run, tmp_path):

@@ -131,9 +131,12 @@ def swap(ensemble: Ensemble, index: int, expert: Stage) -> None:
     inputs = (tuple(blueprint.shape), blueprint.classes, blueprint.text)
     if inputs != (tuple(ensemble.shape), ensemble.classes, ensemble.text):
         raise RunError(f"{expert.path} makes other samples, or is told something else, than the others here")
+    moments = None if ensemble.entry is None else entering.moments(expert, ensemble.device)
     made = ensemble.shelf.part(expert)  # what cannot be loaded is refused before anything changes
     kin = ensemble.shelf.kin(expert, all_held=ensemble.experts.room >= len(ensemble.experts))
     ensemble.experts.replace(index, partial(ensemble.shelf.part, expert), file, kin, made)
+    if ensemble.entry is not None and moments is not None:
+        ensemble.entry.known[index] = moments
 
 
 def roster(experts: Sequence[Stage], shelf: Shelf, resident: int | None = None) -> Roster:

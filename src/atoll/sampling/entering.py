@@ -4,7 +4,7 @@ Down to that time noise flows in closed form, as the Gaussian of its cluster doe
 step is made. All steps are left for what the networks know.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from atoll.config import SampleConfig
+from atoll.errors import RunError
 from atoll.flow import gaussian
 from atoll.flow.gaussian import Gaussian
 from atoll.models import entry
@@ -24,7 +25,7 @@ class Entering:
     """The moments of every expert's samples, and from which time on they tell as much as the experts."""
 
     t: float
-    known: Mapping[int, Gaussian]
+    known: dict[int, Gaussian]
     """By expert, on the ensemble's device."""
 
     def at(self, settings: SampleConfig) -> float:
@@ -64,6 +65,16 @@ def of_parts(
     errors = torch.stack([priors[number] * each.errors.double() for number, each in entries.items()]).sum(0)
     begin = gaussian.known_from(times.pop(), *errors)
     return Entering(begin, {number: each.known for number, each in entries.items()})
+
+
+def moments(expert: Stage, device: torch.device) -> Gaussian:
+    """Those of one expert that takes the place of another among experts that have some."""
+    if entry.FILE not in expert.record.files:
+        raise RunError(
+            f"{expert.path} has no moments of its samples, by which those of the others here enter; "
+            "train it with expert.entry = true, or open the run anew"
+        )
+    return entry.read(expert.verify(entry.FILE), device).known
 
 
 def _moved(rows: list[int], device: torch.device) -> Tensor:
