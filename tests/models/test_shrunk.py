@@ -39,7 +39,9 @@ def test_what_was_written_is_read(tmp_path):
     model, file = expert(), tmp_path / shrunk.FILE
     checkpoint.write_tensors(file, model.tensors())
     again, x_t, t = shrunk.read(file, Wrong(), torch.device("cpu")), torch.randn(2, 1, 4), torch.rand(2)
-    assert torch.equal(again(x_t, t), model(x_t, t))
+    for name, value in model.tensors().items():
+        assert torch.equal(again.tensors()[name], value)
+    torch.testing.assert_close(again(x_t, t), model(x_t, t))  # not to the bit: memory lies otherwise
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "not a number", "another rank"])

@@ -57,7 +57,7 @@ def _principal(away: Float[Tensor, "samples values"], rank: int) -> tuple[Tensor
     seen = away @ near
     squares, turned = torch.linalg.eigh(seen.T @ seen)
     squares, turned = squares.flip(0)[:rank].clamp(min=0), turned.flip(1)[:, :rank]
-    return squares / count, (near @ turned).T
+    return squares / count, (near @ turned).T.contiguous()
 
 
 def velocity(known: Gaussian, x_t: Samples, t: Times) -> Samples:
