@@ -64,8 +64,9 @@ def test_nothing_is_measured_unasked(prepared):
         (("expert.entry=true", "condition.kind='class'"), "told nothing"),
         (("expert.entry=true", "expert.adapter.rank=2", "start.steps=1"), "whole networks"),
         (("sample.entry=0.7",), "expert.entry = true"),
-        (("sample.entry=0.0",), "greater than 0"),
-        (("sample.entry='never'",), "sample.entry"),
+        (("sample.entry=0.0",), "'sample.entry' = 0.0: use 'auto', or a time above 0"),
+        (("sample.entry=2",), "'sample.entry' = 2.*: use 'auto', or a time above 0"),
+        (("sample.entry='never'",), "'sample.entry' = 'never': use 'auto', or a time above 0"),
     ],
     ids=str,
 )

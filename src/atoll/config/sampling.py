@@ -67,7 +67,7 @@ class SampleConfig(Section):
     shrink: bool = True
     """Whether experts that predict noise are shrunk near t = 1, where their errors grow, towards what two
     moments of their samples tell, by as much as was measured when they were trained."""
-    entry: Literal["auto"] | Annotated[float, Field(gt=0, le=1)] = "auto"
+    entry: float | str = "auto"
     """The time at which samples enter the networks' flow: 1 is noise; above a lesser one, two moments of a
     cluster's samples stand for its expert. `auto`: as long as they tell as much (`expert.entry`)."""
     guided: tuple[float, float] = Field((0.0, 1.0), strict=False)
@@ -94,6 +94,14 @@ class SampleConfig(Section):
     disagreement of every sample, and a picture."""
     missing: Literal["fail", "skip"] = "fail"
     """What to do about an expert that is missing or damaged: stop, or serve with the rest."""
+
+    @field_validator("entry")
+    @classmethod
+    def _is_a_time(cls, entry: float | str) -> float | str:
+        """One sentence for both kinds, where a union would have one for each."""
+        if entry != "auto" and not (isinstance(entry, float) and 0 < entry <= 1):
+            raise ValueError("use 'auto', or a time above 0 and up to 1, which is noise")
+        return entry
 
     @property
     def chooses(self) -> bool:

@@ -30,7 +30,7 @@ class Entering:
 
     def at(self, settings: SampleConfig) -> float:
         """The time at which the samples of a request enter."""
-        return self.t if settings.entry == "auto" else settings.entry
+        return self.t if settings.entry == "auto" else float(settings.entry)
 
     def points(
         self, noise: Float[Tensor, "batch *sample"], experts: Sequence[int], t: float

@@ -239,7 +239,7 @@ def entered_at(run: Run) -> float:
     """The time at which samples of a run enter as it is sampled: 1 is noise."""
     config = run.sampled_with
     if config.model != "ensemble" or config.entry != "auto":
-        return 1.0 if config.entry == "auto" else config.entry
+        return 1.0 if config.entry == "auto" else float(config.entry)
     absent = frozenset(range(len(run.parts))).difference(_wanted(run, config))
     known = entering.of_parts(run.parts, grown.shares(run).priors, absent, devices.pick("cpu"))
     return 1.0 if known is None else known.t
