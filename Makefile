@@ -5,8 +5,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 
-# Of two cores: while three wait for a process, a store or a browser, two others have work for them.
-WORKERS ?= 5
+# Of two cores: while two wait for a process, a store or a browser, two others have work for them.
+WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes of the tests would compile everything anew
 
