@@ -12,13 +12,14 @@ from atoll.config import RunConfig
 from atoll.data import borrowed, hub
 from atoll.data.hub import HUB
 from atoll.errors import AtollError, ConfigError, reason, refusal
-from atoll.models import checkpoint, entry, shrunk
+from atoll.models import checkpoint
 from atoll.publish import card, public
 from atoll.runs import RESOLVED, Run, Stage, edges, file_digest, graph, stamped, write_json
 from atoll.runs.components import Members, write_members
 from atoll.runs.contributors import read_contributors, write_contributors
 from atoll.runs.records import PartitionContents, StageRecord
 from atoll.sampling import grown
+from atoll.sampling.building import MEASURED
 from atoll.sampling.opening import ENSEMBLE, INDEX, PIPELINE, model_name, open_run_model
 from atoll.sampling.sample import sample as draw
 
@@ -187,7 +188,7 @@ def _borrowing(run: Run, folder: Path) -> PartitionContents:
 def _copy_network(stage: Stage, folder: Path) -> None:
     """Weights, blueprint and record; neither the optimiser nor the log of training."""
     folder.mkdir(parents=True)
-    measured = [name for name in (shrunk.FILE, entry.FILE) if name in stage.record.files]
+    measured = [name for name in MEASURED if name in stage.record.files]
     names = (checkpoint.WEIGHTS, checkpoint.CONFIG, *measured)
     for name in names:
         shutil.copyfile(stage.verify(name), folder / name)

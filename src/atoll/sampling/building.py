@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from atoll.errors import RunError
 from atoll.flow.mixture import given_class
-from atoll.models import checkpoint, conditions, costs, shrunk
+from atoll.models import checkpoint, conditions, costs, entry, shrunk
 from atoll.models.conditions import Condition
 from atoll.runs import Stage
 from atoll.runs.records import RouterContents
@@ -20,6 +20,9 @@ from atoll.sampling.arithmetic import PLAIN, Arithmetic
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.roster import Roster
 from atoll.sampling.shelf import Shelf
+
+MEASURED = (shrunk.FILE, entry.FILE)
+"""Files beside the weights of an expert of which something was measured when it was trained."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +114,17 @@ def lone(
     _require(expert)
     expert.verify(checkpoint.WEIGHTS)
     expert.verify(checkpoint.CONFIG)
-    if shrunk.FILE in expert.record.files:
-        expert.verify(shrunk.FILE)
+    verify_measured(expert)
     near, shared = bases.near(expert), bases.shared_near(expert)
     parts = Parts([expert], [1.0], bases=near, shared=shared, shrink=shrink)
     return build(parts, device, arithmetic=arithmetic)
+
+
+def verify_measured(expert: Stage) -> None:
+    """Check what was measured of an expert and lies beside its weights."""
+    for name in MEASURED:
+        if name in expert.record.files:
+            expert.verify(name)
 
 
 def swap(ensemble: Ensemble, index: int, expert: Stage) -> None:

@@ -14,7 +14,7 @@ from atoll.data import hub
 from atoll.data.hub import HUB
 from atoll.data.text import TextEncoder
 from atoll.errors import ConfigError, RunError
-from atoll.models import checkpoint, shrunk
+from atoll.models import checkpoint
 from atoll.models.conditions import TextCondition
 from atoll.runs import Run, Stage, inputs, read_json, rights
 from atoll.runs.components import Card
@@ -259,8 +259,7 @@ def _serving(run: Run, config: SampleConfig, before: Ensemble | None = None) -> 
                 raise RunError(f"{stage.path} is not trained yet; run `atoll run` on its recipe first")
             if held is None or not held.holds(building.mark(stage)):
                 stage.verify(checkpoint.WEIGHTS)
-                if shrunk.FILE in stage.record.files:
-                    stage.verify(shrunk.FILE)
+                building.verify_measured(stage)
             whole.append(index)
         except RunError as error:
             if config.missing == "fail":

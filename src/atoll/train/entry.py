@@ -5,12 +5,12 @@ import torch
 from atoll import devices
 from atoll.config import ENTRY_RANK, ENTRY_ROWS, ENTRY_SAMPLES, ENTRY_TIMES, ExpertConfig
 from atoll.flow import gaussian
-from atoll.models import checkpoint, entry
+from atoll.models import checkpoint, entry, shrunk
 from atoll.models.entry import Entry
 from atoll.models.expert import as_expert
 from atoll.runs import Stage, replacing
-from atoll.train import moments
-from atoll.train.moments import Trial
+from atoll.train import moments, trials
+from atoll.train.trials import Trial
 
 
 def write(
@@ -21,8 +21,11 @@ def write(
         return []
     device = devices.best()
     network, _ = checkpoint.load(stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG, device)
-    known, judged = moments.samples(cluster, ENTRY_SAMPLES, ENTRY_RANK, seed, device)
-    trial = Trial(as_expert(network, blueprint.objective), judged, ENTRY_ROWS, seed, device)
+    expert, shares = as_expert(network, blueprint.objective), stage.path / shrunk.FILE
+    if moments.needed(blueprint):  # as it is sampled
+        expert = shrunk.read(shares, expert, device)
+    known, judged = trials.samples(cluster, ENTRY_SAMPLES, ENTRY_RANK, seed, device)
+    trial = Trial(expert, blueprint, judged, ENTRY_ROWS, seed)
     with replacing(stage.path / entry.FILE) as beside:
         entry.write(beside, _measured(trial, known))
     return [entry.FILE]
@@ -33,7 +36,7 @@ def _measured(trial: Trial, known: gaussian.Gaussian) -> Entry:
     errors = []
     for time in ENTRY_TIMES:
         x_t, t, predicted = trial.at(time)
-        own, closed = predicted, gaussian.velocity(known, x_t, t)
-        errors.append([(trial.target - each).double().square().mean().cpu() for each in (own, closed)])
+        answers = predicted, gaussian.velocity(known, x_t, t)
+        errors.append([(trial.target - each).double().square().mean().cpu() for each in answers])
     table = torch.tensor(errors, dtype=torch.float32).T.contiguous()
     return Entry(known, torch.tensor(ENTRY_TIMES, dtype=torch.float64), table)
