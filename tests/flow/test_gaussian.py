@@ -114,3 +114,38 @@ def test_the_closed_form_serves_down_to_where_a_network_knows_more(own, closed, 
     """From the noise on without a gap: a lucky figure further down does not count."""
     values = (torch.tensor(each, dtype=torch.float64) for each in (own, closed))
     assert gaussian.known_from((0.5, 0.6, 0.7, 0.8), *values) == expected
+
+
+def test_means_of_classes_are_drawn_in_by_what_a_one_way_layout_says():
+    """Three classes of one value each, by hand: within 0.5, of means 12 with a spread of 10/3."""
+    x_0 = torch.tensor([[0.0], [1.0], [4.0], [5.0], [8.0]], dtype=torch.float64)
+    label = torch.tensor([0, 0, 1, 1, 2])
+    found = gaussian.by_class(x_0, label, 4)
+    means, mean, noise = [0.5, 4.5, 8.0], 3.6, (0.25 * 4) / 2
+    between = 2 * (0.5 - 3.6) ** 2 + 2 * (4.5 - 3.6) ** 2 + (8 - 3.6) ** 2
+    signal = (between - 2 * noise) / (5 - 9 / 5)
+    shares = [n * signal / (n * signal + noise) for n in (2, 2, 1)]
+    expected = [share * (own - mean) for share, own in zip(shares, means, strict=True)]
+    torch.testing.assert_close(found[:, 0].tolist(), [*expected, 0.0, 0.0])
+
+
+def test_classes_that_differ_by_chance_alone_share_one_mean():
+    source = torch.Generator().manual_seed(0)
+    alike = torch.randn(40, 300, generator=source)
+    label = torch.arange(40) % 20
+    apart = alike + 3 * torch.randn(20, 300, generator=source)[label]
+    by_chance, by_class = gaussian.by_class(alike, label, 20), gaussian.by_class(apart, label, 20)
+    assert by_chance.square().mean() < 0.02, "means of two samples have a variance of 0.5"
+    own = torch.stack([apart[label == k].mean(0) for k in range(20)]) - apart.mean(0)
+    torch.testing.assert_close(by_class[:20], own, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("label", [[-1] * 4, [0] * 4, [0, 1, 2, 3], [-1, 0, 0, 1]], ids=str)
+def test_samples_of_no_class_or_one_class_or_one_of_each_are_no_trouble(label):
+    x_0 = torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0))
+    found = gaussian.by_class(x_0, torch.tensor(label), 5)
+    assert found.shape == (6, 2, 3)
+    assert found.isfinite().all()
+    assert not found[-1].any(), "who is told nothing belongs to all"
+    if len(set(label)) == 1:
+        torch.testing.assert_close(found, torch.zeros_like(found))

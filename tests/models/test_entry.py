@@ -14,11 +14,23 @@ def measured(seed=0):
     return entry.Entry(gaussian.fitted(x_0, 3), torch.tensor([0.5, 0.9]), errors)
 
 
-def test_what_is_written_is_read(tmp_path):
-    entry.write(tmp_path / entry.FILE, measured())
+@pytest.mark.parametrize("shifts", [None, torch.arange(24.0).view(3, 2, 4)], ids=["untold", "told"])
+def test_what_is_written_is_read(tmp_path, shifts):
+    own = measured()._replace(shifts=shifts)
+    entry.write(tmp_path / entry.FILE, own)
     again = entry.read(tmp_path / entry.FILE, torch.device("cpu"))
-    for left, right in zip((*again.known, *again[1:]), (*measured().known, *measured()[1:]), strict=True):
+    for left, right in zip((*again.known, *again[1:3]), (*own.known, *own[1:3]), strict=True):
         assert torch.equal(left, right)
+    assert again.shifts is shifts is None or torch.equal(again.shifts, shifts)
+
+
+def test_who_is_told_a_class_has_its_mean_and_who_is_told_none_that_of_all():
+    own = measured()
+    shifts = torch.cat([torch.ones(1, 2, 4), 2 * torch.ones(1, 2, 4), torch.zeros(1, 2, 4)])
+    told = own._replace(shifts=shifts).told(torch.tensor([1, 2, 0]))
+    torch.testing.assert_close(told.mean - own.known.mean, shifts[[1, 2, 0]])
+    assert told[1:] == own.known[1:]
+    assert own.told(None) is own.known
 
 
 @pytest.mark.parametrize(
@@ -29,6 +41,7 @@ def test_what_is_written_is_read(tmp_path):
         {"errors": torch.zeros(2, 3)},
         {"rest": torch.tensor(torch.nan)},
         {"more": torch.zeros(1)},
+        {"shifts": torch.zeros(3, 4)},
     ],
     ids=lambda damage: next(iter(damage)),
 )

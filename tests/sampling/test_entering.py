@@ -36,12 +36,12 @@ def moments(number, shape=(6,)):
 class Closed(nn.Module):
     """The exact expert of samples that are Gaussian."""
 
-    def __init__(self, known: gaussian.Gaussian) -> None:
+    def __init__(self, known: entry.Entry) -> None:
         super().__init__()
         self.known = known
 
     def forward(self, x_t, t, condition=None):
-        return gaussian.velocity(self.known, x_t, t.to(x_t.dtype))
+        return gaussian.velocity(self.known.told(condition), x_t, t.to(x_t.dtype))
 
 
 class Either(nn.Module):
@@ -51,10 +51,21 @@ class Either(nn.Module):
         return torch.zeros(len(x_t), 2, device=x_t.device)
 
 
-def sampler(t=0.6, device=None):
-    known = [gaussian.Gaussian(*(value.to(device or "cpu") for value in moments(k))) for k in range(2)]
+def kept(number, device="cpu", shape=(6,), shifts=None):
+    """What an expert carries, its errors of no account."""
+    known = gaussian.Gaussian(*(value.to(device) for value in moments(number, shape)))
+    return entry.Entry(known, torch.tensor(TIMES), torch.zeros(2, len(TIMES)), shifts)
+
+
+def sampler(t=0.6, device="cpu", shifts=None):
+    """Of two clusters; with shifts each is of as many classes but one, told to exact experts."""
+    known = [kept(k, device, shifts=shifts) for k in range(2)]
     ensemble = Ensemble(
-        [Closed(each) for each in known], torch.tensor([0.4, 0.6]).to(device or "cpu"), (6,), Either()
+        [Closed(each) for each in known],
+        torch.tensor([0.4, 0.6]).to(device),
+        (6,),
+        Either(),
+        classes=0 if shifts is None else len(shifts) - 1,
     )
     return Sampler(replace(ensemble, entry=Entering(t, dict(enumerate(known)))))
 
@@ -67,6 +78,22 @@ def test_exact_experts_make_the_same_samples_wherever_one_enters():
     for time in ("auto", 0.9, 0.3):
         entered = one.sample(12, entry=time, **settings)
         torch.testing.assert_close(entered, from_noise, atol=5e-3, rtol=0)
+
+
+def test_each_enters_as_its_class_does():
+    """As exact experts that are told a class have it flow; classes lie far apart."""
+    shifts = torch.tensor([-10.0, 0.0, 10.0, 0.0])[:, None].expand(4, 6)
+    one = sampler(shifts=shifts)
+    settings = {"strategy": "ancestral", "solver": "heun", "steps": 400}
+    from_noise = one.sample(12, entry=1.0, **settings)
+    torch.testing.assert_close(one.sample(12, **settings), from_noise, atol=1e-2, rtol=0)
+    assert (from_noise[2::3].mean(1) - from_noise[0::3].mean(1)).min() > 10
+    rows: Rows[str] = Rows(one.ensemble, most=5)
+    request = one.request(5, strategy="ancestral", solver="dpm++", steps=1)
+    rows.join(started(one.ensemble, "one", request, resolve(one.ensemble, request)[0], range(5)))
+    rows.step()
+    alone = one.sample(5, strategy="ancestral", solver="dpm++", steps=1)
+    torch.testing.assert_close(rows.x(range(5)), alone)
 
 
 def test_few_steps_are_spent_where_networks_are_asked():
@@ -162,7 +189,7 @@ def test_who_takes_the_place_of_an_expert_brings_its_own_moments(run, tmp_path):
         building.swap(opened.ensemble, 0, other)
     carried(other, 5, [OWN, EARLY])
     building.swap(opened.ensemble, 0, other)
-    assert torch.equal(opened.ensemble.entry.known[0].mean, moments(5, (3, 8, 8)).mean)
+    assert torch.equal(opened.ensemble.entry.known[0].known.mean, moments(5, (3, 8, 8)).mean)
 
 
 def test_moments_go_along_when_experts_are_exported(run, tmp_path):

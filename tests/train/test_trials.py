@@ -56,18 +56,12 @@ def test_each_row_is_told_its_own_class_and_one_without_is_told_nothing():
     assert torch.cat(scribe.told).tolist() == [0, 3, *(label[2:].tolist())]
 
 
-def test_samples_give_the_moments_and_judge_where_none_is_held_out(prepared):
-    cluster = prepared().cluster(0)
-    some = Reader([cluster], 1, 0).first(4)
-    known, judged = trials.samples(cluster, 4, 2, 0, torch.device("cpu"))
-    torch.testing.assert_close(known.mean, some.x_0.mean(0))
-    assert known.basis.shape == (2, *some.x_0.shape[1:])
-    assert torch.equal(judged.x_0, some.x_0)
-
-
-def test_samples_that_are_held_out_judge_and_give_no_moments(prepared, monkeypatch):
+def test_samples_are_judged_by_those_that_are_held_out_where_there_are(prepared, monkeypatch):
     cluster, held = prepared().cluster(0), batch(3)
+    some, judged = trials.samples(cluster, 4, 0)
+    assert torch.equal(some.x_0, Reader([cluster], 1, 0).first(4).x_0)
+    assert judged is some
     monkeypatch.setattr(holdout, "read", lambda clusters, shape: held)
-    known, judged = trials.samples(cluster, 4, 2, 0, torch.device("cpu"))
-    torch.testing.assert_close(known.mean, Reader([cluster], 1, 0).first(4).x_0.mean(0))
+    again, judged = trials.samples(cluster, 4, 0)
+    assert torch.equal(again.x_0, some.x_0)
     assert judged is held

@@ -140,8 +140,8 @@ def _entry(config: RunConfig) -> Iterator[str]:
     """What two moments of samples cannot stand for."""
     experts = [config.expert_for(index) for index in range(config.partition.clusters)]
     asked = any(expert.entry for expert in experts)
-    if asked and config.condition.kind != "none":
-        yield "expert.entry is of samples that are told nothing: leave it out, or the condition"
+    if asked and config.condition.kind == "text":
+        yield "expert.entry is of samples that are told nothing or a class: leave it out, or the text"
     if any(expert.entry and expert.adapter is not None for expert in experts):
         yield "expert.entry is measured of whole networks: leave it out, or expert.adapter"
     if config.sample.entry not in ("auto", 1) and not asked and config.sample.model == "ensemble":

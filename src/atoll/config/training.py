@@ -106,8 +106,8 @@ class ExpertConfig(NetworkConfig, TrainConfig, ObjectiveConfig):
     `targets`, `scale`, `tokens` and `base`."""
     entry: bool = False
     """Keep with the expert two moments of its samples, and from which noise on they tell as much as it does.
-    Samples that are told nothing then enter there, in closed form (`sample.entry`). The moments show what the
-    samples of a cluster have in common to whoever has the expert."""
+    Samples that are told nothing, or a class, then enter there, in closed form (`sample.entry`). The moments
+    show what the samples of a cluster, and of each class in it, have in common to whoever has the expert."""
     steps_of: Literal["expert", "share"] = "expert"
     """`share`: `steps` is the mean of all experts, and each takes as many as its cluster's share of the
     samples, since it will be asked so often."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from atoll.flow import draws
@@ -42,6 +42,29 @@ def fitted(x_0: Samples, rank: int) -> Gaussian:
     sample = x_0.shape[1:]
     parts = (mean.view(sample), directions.reshape(rank, *sample), spectrum, rest)
     return Gaussian(*(part.to(x_0.dtype) for part in parts))
+
+
+def by_class(
+    x_0: Samples, label: Int[Tensor, " batch"], classes: int
+) -> Float[Tensor, "classes_and_none *sample"]:
+    """How far the mean of each class lies from that of all samples; the last row, for no class, is zero.
+
+    Means of few samples are drawn towards that of all: by n τ² / (n τ² + σ²), where σ² is the variance within
+    classes and τ² that of their means, as in a one-way layout with random effects (Searle et al. 1992, §3).
+    """
+    flat, known = x_0.flatten(1).double(), label >= 0
+    flat, label = flat[known] - flat.mean(0), label[known]
+    counts = torch.bincount(label, minlength=classes).double()
+    means = flat.new_zeros(classes, flat.shape[1]).index_add_(0, label, flat) / counts.clamp(min=1)[:, None]
+    within = (flat - means[label]).square().sum()
+    between = counts @ (means - (counts @ means) / counts.sum().clamp(min=1)).square().sum(1)
+    seen, number = (counts > 0).sum(), counts.sum().clamp(min=1)
+    noise = within / (number - seen).clamp(min=1)
+    spread = (number - counts.square().sum() / number).clamp(min=1e-12)
+    signal = ((between - (seen - 1) * noise) / spread).clamp(min=0)
+    share = counts * signal / (counts * signal + noise).clamp(min=1e-12)
+    shifts = torch.cat([share[:, None] * means, means.new_zeros(1, flat.shape[1])])
+    return shifts.view(classes + 1, *x_0.shape[1:]).to(x_0.dtype)
 
 
 def _principal(away: Float[Tensor, "samples values"], rank: int) -> tuple[Tensor, Tensor]:

@@ -101,8 +101,8 @@ def build(
 
 
 def _entry(parts: Parts, blueprint: checkpoint.Blueprint, device: torch.device) -> entering.Entering | None:
-    """Where samples enter: known of samples that are told nothing, by velocities and no flow map."""
-    if blueprint.condition != "none" or blueprint.steps:
+    """Where samples enter: known of those that are told nothing or a class, by velocities and no flow map."""
+    if blueprint.condition == "text" or blueprint.steps:
         return None
     return entering.of_parts(parts.experts, parts.priors, parts.absent, device)
 

@@ -107,7 +107,7 @@ def entered(
     assert ensemble.entry is not None
     kept = [expert for expert in fixed if expert is not None]
     owners = kept if len(kept) == len(indices) else experts(ensemble, request, indices)
-    return ensemble.entry.points(noise, owners, begin)
+    return ensemble.entry.points(noise, owners, begin, request.told(indices, ensemble))
 
 
 def batches(indices: Sequence[int], size: int) -> Iterator[Sequence[int]]:

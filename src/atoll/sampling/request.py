@@ -188,8 +188,8 @@ def _check(config: SampleConfig, ensemble: Ensemble) -> None:
         raise ConfigError("untold is of a start that could be told more, and that stands for nobody else")
     if config.entry not in ("auto", 1) and ensemble.entry is None:
         raise ConfigError(
-            "sample.entry needs two moments of every expert's samples, told nothing; train them with "
-            "expert.entry = true, or leave it out"
+            "sample.entry needs two moments of every expert's samples, told nothing or a class; train them "
+            "with expert.entry = true, or leave it out"
         )
     if ensemble.maps and config.guidance != 1:
         raise ConfigError("a few-step student cannot be guided afterwards; bake it in: student.guidance")

@@ -32,7 +32,8 @@ def write(stage: Stage, cluster: Stage, blueprint: checkpoint.Blueprint, seed: i
         return []
     device = devices.best()
     network, _ = checkpoint.load(stage.path / checkpoint.WEIGHTS, stage.path / checkpoint.CONFIG, device)
-    known, judged = trials.samples(cluster, MOMENTS, RANK, seed, device)
+    some, judged = trials.samples(cluster, MOMENTS, seed)
+    known = Gaussian(*(value.to(device) for value in gaussian.fitted(some.x_0, RANK)))
     trial = Trial(as_expert(network, blueprint.objective), blueprint, judged, MEASURED, seed)
     measured = _measured(trial, known)
     with replacing(stage.path / shrunk.FILE) as beside:

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from atoll.data.store import Batch, Reader
-from atoll.flow import draws, gaussian, path
-from atoll.flow.gaussian import Gaussian
+from atoll.flow import draws, path
 from atoll.models import checkpoint, conditions
 from atoll.runs import Stage
 from atoll.train import holdout
@@ -15,14 +14,11 @@ ROWS = 64
 """Samples of a forward pass."""
 
 
-def samples(
-    cluster: Stage, number: int, rank: int, seed: int, device: torch.device
-) -> tuple[Gaussian, Batch]:
-    """Moments of so many of a cluster's samples, and samples to judge by: held-out ones where there are."""
+def samples(cluster: Stage, number: int, seed: int) -> tuple[Batch, Batch]:
+    """So many of a cluster's samples, and samples to judge by: held-out ones where there are."""
     some = Reader([cluster], 1, seed).first(number)
     held = holdout.read([cluster], some.x_0.shape[1:])
-    known = Gaussian(*(value.to(device) for value in gaussian.fitted(some.x_0, rank)))
-    return known, some if held is None else held
+    return some, some if held is None else held
 
 
 class Trial:
@@ -34,7 +30,7 @@ class Trial:
         """At most so many of the samples that are there to judge by."""
         device = next(expert.parameters()).device
         batch = to_device(judged, slice(0, most), device)
-        self.expert, self._x_0, self._condition = expert, batch.x_0, _told(blueprint, batch)
+        self.expert, self._x_0, self.condition = expert, batch.x_0, _told(blueprint, batch)
         noise = torch.randn(batch.x_0.shape, generator=draws.generator(seed, "shrinkage"))
         self._noise = noise.to(device)
         self.target = path.velocity(self._x_0, self._noise)
@@ -45,7 +41,7 @@ class Trial:
         t = torch.full((len(self._noise),), time, device=self._noise.device)
         x_t = path.point(self._x_0, self._noise, t)
         pieces = torch.split(torch.arange(len(t), device=t.device), ROWS)
-        answers = [self.expert(x_t[some], t[some], conditions.take(self._condition, some)) for some in pieces]
+        answers = [self.expert(x_t[some], t[some], conditions.take(self.condition, some)) for some in pieces]
         return x_t, t, torch.cat(answers).float()
 
 
