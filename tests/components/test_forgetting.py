@@ -196,6 +196,7 @@ def test_where_clusters_are_what_the_start_sees_all_is_made_again_and_found_anew
     assert survey.survey(run).stale == []
 
 
+@pytest.mark.thorough
 def test_where_the_start_saw_it_one_must_say_what_to_do(tmp_path):
     run = trained(tmp_path, "known", pictures(), "start.steps=2")
     gone = of_cluster(run, 1, 2)

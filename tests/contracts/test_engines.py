@@ -60,6 +60,7 @@ def quiet(statuses):
     pass
 
 
+@pytest.mark.thorough(name="ray")
 def test_every_job_runs_once_after_what_it_waits_for(made, name):
     """With the settings that it was given, whatever becomes of the run's own files while it is queued."""
     run, engine = made(seed=7)
@@ -82,7 +83,7 @@ def test_every_job_runs_once_after_what_it_waits_for(made, name):
     } == {path: when for path, when in before.items() if path.parent.name in ("one", "two", "last")}
 
 
-@pytest.mark.thorough(name="slurm")
+@pytest.mark.thorough(name=("slurm", "ray"))
 def test_a_failure_is_told_in_the_words_of_the_job_after_the_others_have_ended(made):
     run, engine = made(one="fail")
     seen: list[list[JobStatus]] = []
@@ -97,7 +98,7 @@ def test_a_failure_is_told_in_the_words_of_the_job_after_the_others_have_ended(m
     }
 
 
-@pytest.mark.thorough(name="slurm")
+@pytest.mark.thorough(name=("slurm", "ray"))
 def test_a_job_that_saved_and_stopped_is_no_failure(made, name):
     run, engine = made(one="save")
     if name == "local":  # nobody queues it again here: that is for who started us
@@ -107,7 +108,7 @@ def test_a_job_that_saved_and_stopped_is_no_failure(made, name):
     assert run.stage("last").done
 
 
-@pytest.mark.thorough(name="slurm")
+@pytest.mark.thorough(name=("slurm", "ray"))
 def test_a_stop_is_passed_on_and_waited_for(made, name):
     run, engine = made(one="wait", two="wait")
     ready = [run.stage(one).path / "ready" for one in ("one", "two")]

@@ -16,7 +16,7 @@ from atoll.data import encode, identity
 from atoll.data.encode import prepare
 from atoll.data.partition import partition
 from atoll.data.sources import open_source
-from atoll.errors import DataError, RunError, StaleError
+from atoll.errors import ConfigError, DataError, RunError, StaleError
 from atoll.runs.locks import alone
 from tests import commands
 from tests.data.conftest import MakeRun, encoded, picture, pixels
@@ -133,7 +133,7 @@ def test_after_a_repair_only_the_repaired_piece_is_read_again(tmp_path: Path, ma
 
 def test_a_mistake_before_the_first_part_leaves_nothing(make_run: MakeRun, npz: Any) -> None:
     run = make_run(npz(), encode={"device": "nowhere", "autoencoder": "some/thing"})
-    with pytest.raises(DataError):
+    with pytest.raises(ConfigError, match="encode.device"):  # before anything is loaded that may be large
         prepare(run)
     assert not run.data.path.exists()
 

@@ -262,6 +262,7 @@ def test_clusters_of_different_samples_are_not_mixed(run: Run, tmp_path: Path) -
         Reader([run.cluster(0), other], 10, seed=0)
 
 
+@pytest.mark.thorough
 def test_reading_samples_does_not_load_pandas(run):
     """Which takes a second, where it is installed, and is not needed."""
     code = (

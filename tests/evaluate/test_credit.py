@@ -84,6 +84,7 @@ def test_an_audit_asks_for_its_own_base(finished, monkeypatch):
     assert asked == [("moments",), ("start",)]
 
 
+@pytest.mark.thorough
 def test_an_audit_is_of_the_same_values_as_the_whole_game(finished):
     """Within the errors of both; and the same question has the same answer."""
     run = finished.changed(["credit.num=600", "credit.traced=0", "credit.clip=1e9", "credit.budget=1e6"])

@@ -344,6 +344,7 @@ def start(num: int) -> Tensor:
     return torch.randn(num, 2, generator=torch.Generator().manual_seed(6))
 
 
+@pytest.mark.thorough
 def test_a_student_of_single_experts_keeps_the_shares_of_the_clusters(dense):
     samples = solver.integrate(lambda x_t, t: dense(x_t, t, t), start(8000), 25)
     sampling_error = 3 * (DATA.priors * (1 - DATA.priors) / 8000).sqrt()  # 0.017 at most

@@ -44,6 +44,7 @@ def place(tmp_path, _tiny_data):
 
 
 @pytest.mark.parametrize("kind", ["start", "init"])
+@pytest.mark.thorough(kind="start")
 def test_an_expert_elsewhere_downloads_what_it_begins_with(place, finished, kind):
     begin = "start.steps=1" if kind == "start" else f"expert.init='{finished.expert(0).path}'"
     first = place("driver", begin)

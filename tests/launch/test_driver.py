@@ -66,6 +66,7 @@ def driven(_driven, tmp_path):
     return Run(folder, _driven.config)
 
 
+@pytest.mark.thorough
 def test_another_router_is_made_again_with_what_follows_and_nothing_else(driven, caplog):
     """It is said before anything is started; experts, data and clusters are not touched."""
     before = files(driven.path)

@@ -57,6 +57,7 @@ def jobs_of(run):
     return driver.jobs_of([node for node in graph.nodes(run) if node.is_job])
 
 
+@pytest.mark.thorough
 def test_a_preempted_training_ends_bit_for_bit_as_an_undisturbed_one(prepared):
     steps = ["expert.steps=20", "expert.log_every=1"]
     run, whole = prepared(LOCAL, *steps, name="preempted"), prepared(*steps, name="whole")

@@ -43,6 +43,7 @@ def test_how_threads_wait_is_no_reason_to_measure_again(counted, tmp_path, monke
     assert len(counted) == 1 and "OMP_WAIT_POLICY" in counted[0]
 
 
+@pytest.mark.thorough
 def test_a_real_machine(tmp_path):
     able = measuring.capabilities(tmp_path, Limits(cpus=1, gpus=0), 1e9, seconds=0.05)
     assert 1e7 < able.speed < 1e14

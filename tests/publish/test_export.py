@@ -138,6 +138,7 @@ def test_a_text_encoder_from_a_folder_goes_along(tmp_path, encoder):
     assert 'prompt="cat"' in card
 
 
+@pytest.mark.thorough
 def test_opening_needs_no_diffusers(run, tmp_path):
     export.export(run, str(tmp_path / "out"))
     code = (

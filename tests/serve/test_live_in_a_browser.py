@@ -88,6 +88,7 @@ def test_watch_a_real_training_from_its_first_step_to_its_report(browser, traini
         page.wait_for_selector("h2:has-text('How they learnt')")
 
 
+@pytest.mark.thorough
 def test_long_runs_fit_a_small_window_in_the_dark(browser, prepared):
     run = prepared()
     for index in range(3):

@@ -31,6 +31,7 @@ def under_way(client, pool, num, steps):
         long.result().raise_for_status()
 
 
+@pytest.mark.thorough
 def test_asked_stopped_killed_and_started_again(tmp_path):
     """What is under way is finished by a stop, and ends cleanly by a kill; another start serves at once."""
     run = served(tmp_path / "run", "class")

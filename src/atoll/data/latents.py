@@ -21,6 +21,7 @@ class Autoencoder:
 
     def __init__(self, name: str, device: str = "auto", precision: str = "float32") -> None:
         """Load by Hub name (`owner/name`, or `owner/name/folder` inside a pipeline), or from a folder."""
+        self._device = devices.pick(device, "encode.device")  # a mistake costs no download
         diffusers = require("diffusers", "encode.autoencoder")
         place, inside = split_subfolder(name)
         with loading(f"encode.autoencoder '{name}'"):
@@ -34,7 +35,6 @@ class Autoencoder:
             self._model: Any = classes[made_of["_class_name"]].from_pretrained(
                 place, subfolder=inside, use_safetensors=True
             )
-        self._device = devices.pick(device, "encode.device")
         self._arithmetic = borrowed.arithmetic(precision, self._device)
         self._model.to(self._device).eval().requires_grad_(False)
         self.name = name

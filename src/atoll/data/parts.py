@@ -18,7 +18,7 @@ from atoll.data.holdout import is_held_out
 from atoll.data.samples import Sample, Skipped
 from atoll.data.store import group_rows, open_parquet
 from atoll.data.text import TextAtRest
-from atoll.errors import CorruptError, DataError, is_full
+from atoll.errors import AtollError, CorruptError, DataError, is_full
 from atoll.runs import Run, Stage, file_digest, repair, replacing
 from atoll.runs.locks import alone
 from atoll.runs.records import DataContents
@@ -319,7 +319,7 @@ def _kept(stage: Stage) -> Iterator[None]:
     """A stage of which nothing is finished goes with the mistake that stopped it; a full disk is named."""
     try:
         yield
-    except DataError:
+    except AtollError:
         if not any(stage.path.rglob("*.parquet")):
             shutil.rmtree(stage.path, ignore_errors=True)
         raise
