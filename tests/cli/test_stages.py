@@ -104,6 +104,14 @@ def test_missing_recipe(tmp_path):
 def test_missing_data(tiny):
     said = one_line(atoll("run", tiny, "--set", "data.source=nowhere.npz"))
     assert "nowhere.npz" in said
+    assert not (tiny.parent / "runs").exists() or not any((tiny.parent / "runs").iterdir())
+
+
+def test_what_happened_to_a_run_outlives_a_mistake(prepared, tiny):
+    run = prepared()
+    run.event("finished")
+    one_line(atoll("run", tiny, "--set", "data.source=nowhere.npz"))
+    assert "finished" in (run.path / "events.jsonl").read_text()
 
 
 def test_empty_folder(tiny, tmp_path):

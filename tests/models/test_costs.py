@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from atoll.config import AdapterSettings, NetworkConfig, TrainConfig
 from atoll.flow import gaussian
-from atoll.models import adapter, conditions, costs
+from atoll.models import adapter, attention, conditions, costs
 from atoll.models.costs import Network
 from atoll.models.dit import DiT, product
 from atoll.models.router import Router
@@ -190,8 +190,21 @@ def test_activations_are_what_autograd_keeps(kind, options, size, shape, batch, 
     told = captions(batch, length=20) if text else None
     found = kept_bytes(model, told, batch, shape, half)
     network = costs.Network(settings, shape, kind, text=text, length=20 if text else 0)
-    planned = costs.activations(network, batch, half=half, recompute=recompute)
+    planned = costs.activations(network, batch, half=half, recompute=recompute, pairs=True)
     assert planned.kept == pytest.approx(found, rel=0.05)
+
+
+@pytest.mark.parametrize("options", [{}, {"qk_norm": True}, {"text": "cross-mlp"}], ids=str)
+def test_fused_attention_keeps_no_matrix_of_pairs(monkeypatch, options):
+    """As on a GPU, whose attention is torch's own whatever the arithmetic."""
+    monkeypatch.setattr(attention, "FEW_KEYS", 0)
+    settings = NetworkConfig.model_validate({**SIZES[0][0], **options, "patch": (2, 2)})
+    shape, text = SIZES[0][1], 6 if options.get("text") else 0
+    kind = "text" if text else "none"
+    model, told = DiT(settings, shape, kind, text=text), captions(4, length=20) if text else None
+    network = costs.Network(settings, shape, kind, text=text, length=20 if text else 0)
+    planned = costs.activations(network, 4, half=True, recompute=False)
+    assert planned.kept == pytest.approx(kept_bytes(model, told, 4, shape, half=True), rel=0.05)
 
 
 def test_recomputing_needs_one_block_more_at_its_peak():

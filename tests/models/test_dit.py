@@ -10,7 +10,7 @@ from atoll.config import NetworkConfig
 from atoll.errors import ConfigError
 from atoll.models import conditions
 from atoll.models.conditions import TextCondition
-from atoll.models.dit import Attention, CrossAttention, DiT, Patches, TimeEmbedding, positions
+from atoll.models.dit import DiT, Patches, TimeEmbedding, positions
 from atoll.models.router import Router
 
 SHAPES = [((2, 12), (3,)), ((3, 8, 12), (2, 4)), ((1, 4, 6, 8), (2, 3, 4))]
@@ -163,27 +163,6 @@ def test_the_text_is_silent_at_first():
     cross, block.cross = block.cross, None
     assert torch.equal(heard, block(x, c))
     assert cross.out.weight.abs().sum() == 0
-
-
-def test_cross_attention_by_hand():
-    """One head, from the formula: softmax(q k / √d) v over the tokens that are there."""
-    layer = awake(CrossAttention(network((2, 2), heads=1)))
-    x, memory = torch.randn(1, 4, 24), torch.randn(1, 3, 24)
-    mask = torch.tensor([[[[True, False, True]]]])
-    k, v = layer.kv(memory[0, [0, 2]]).chunk(2, dim=1)
-    expected = layer.out((layer.q(x[0]) @ k.T / 24**0.5).softmax(1) @ v)
-    torch.testing.assert_close(layer(x, memory, mask)[0], expected)
-
-
-def test_normalised_queries_do_not_grow_with_the_weights():
-    """Scaling the layer of queries and keys leaves attention where it was."""
-    plain, normed = (awake(Attention(network((2, 2), qk_norm=on))) for on in (False, True))
-    x = torch.randn(1, 4, 24)
-    for layer, same in ((plain, False), (normed, True)):
-        before = layer(x)
-        layer.qkv.weight.data[:48] *= 10
-        layer.qkv.bias.data[:48] *= 10
-        assert torch.allclose(before, layer(x), atol=1e-5) is same
 
 
 def test_shared_modulation_by_hand():

@@ -1,3 +1,8 @@
+import platform
+import resource
+from pathlib import Path
+
+import pytest
 import torch
 
 from atoll.sampling import memory
@@ -40,3 +45,43 @@ def test_a_container_counts_what_is_left_of_its_limit(tmp_path, monkeypatch):
 def test_a_gpu_is_asked_itself(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (123, 456))
     assert memory.free_bytes(torch.device("cuda", 0)) == 123
+
+
+on_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+LARGE = 2**24
+"""Floats of a buffer that glibc would never keep by itself."""
+
+
+def faults() -> int:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        torch.ones(LARGE)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def held() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@on_glibc
+def test_kept_memory_is_used_again_and_given_back_at_the_end():
+    with memory.kept(CPU):
+        faults()
+        assert faults() < 1000, "buffers of 16,384 pages are asked of the kernel again and again"
+        inside = held()
+    assert inside - held() > 4 * LARGE / 2
+
+
+def test_a_gpu_has_an_allocator_of_its_own(monkeypatch):
+    monkeypatch.setattr(memory, "keep", lambda: pytest.fail("the CPU's was changed"))
+    monkeypatch.setattr(memory, "give_back", lambda: pytest.fail("the CPU's was changed"))
+    with memory.kept(torch.device("cuda")):
+        pass
+
+
+def test_memory_is_given_back_where_a_step_fails(monkeypatch):
+    given = []
+    monkeypatch.setattr(memory, "give_back", lambda: given.append(True))
+    with pytest.raises(RuntimeError), memory.kept(CPU):
+        raise RuntimeError
+    assert given == [True]

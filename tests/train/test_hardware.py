@@ -1,5 +1,3 @@
-import resource
-
 import pytest
 import torch
 from torch import nn
@@ -77,17 +75,3 @@ def test_a_machine_without_a_compiler_falls_back_with_one_line(monkeypatch, capl
     assert line.startswith("torch.compile does not work here (")
     assert line.endswith("; training goes on without it")
     assert "\n" not in line
-
-
-def test_kept_memory_is_used_again():
-    """A buffer of a thousand pages, again and again, asks the kernel for next to none."""
-    hardware.keep_memory()
-
-    def faults() -> int:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for _ in range(20):
-            torch.ones(2**20)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-    faults()
-    assert faults() < 1000

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from atoll.config import AdapterSettings
 from atoll.errors import ConfigError, CorruptError
 from atoll.models import checkpoint
+from atoll.models.attention import Attention, attend
 from atoll.models.checkpoint import Adaptation, Blueprint
-from atoll.models.dit import Attention, DiT
+from atoll.models.dit import DiT
 
 Tensors = dict[str, Tensor]
 
@@ -97,7 +98,7 @@ def asked(
         one.view(len(one), -1, heads, channels).transpose(1, 2).expand(len(q), -1, -1, -1).to(q.dtype)
         for one in (keys, values)
     )
-    return F.scaled_dot_product_attention(q, k, v)
+    return attend(q, k, v)
 
 
 def layers(network: nn.Module, settings: AdapterSettings) -> dict[str, nn.Linear]:

@@ -12,6 +12,8 @@ from atoll.config import AdapterSettings, NetworkConfig, TrainConfig
 
 FREQUENCIES = 256
 """Size of the sinusoidal embedding of t before its MLP."""
+FEW_KEYS = 512
+"""Keys up to which attention in half precision on a CPU is two products (`models/attention.py`)."""
 FULL, HALF = 4, 2
 """Bytes of a number."""
 TRAINED = 5 * FULL
@@ -231,11 +233,18 @@ class Activations(NamedTuple):
     """At most, in the backward pass: with recomputation, one block's are there again."""
 
 
-def activations(network: Network, batch: int, *, half: bool, recompute: bool) -> Activations:
-    """What autograd keeps, tensor by tensor, with attention that keeps no matrix of all pairs."""
+def activations(
+    network: Network, batch: int, *, half: bool, recompute: bool, pairs: bool = False
+) -> Activations:
+    """What autograd keeps, tensor by tensor.
+
+    Attention keeps no matrix of all pairs of tokens, but in half precision on a CPU, where it has `pairs`.
+    """
     w, n = network.width, network.tokens
     block_copies, outside_copies = _copies(network) if half else (0, 0)
     one = batch * _block_activations(network, half) + block_copies
+    if half and pairs:
+        one += batch * _pairs(network)
     if network.adapter is not None:
         one -= batch * _spared(network, half)
     kept = batch * FULL * n * w if recompute else one
@@ -256,6 +265,19 @@ def _block_activations(network: Network, half: bool) -> int:
         size += n * (low * 3 * w + FULL * heads) + m * (2 * low * w + low)
         if network.config.qk_norm:
             size += (n + m) * (2 * FULL * w + low * w + FULL * heads)
+    return size
+
+
+def _pairs(network: Network) -> int:
+    """Bytes of one sample in one block that attention by two products keeps and the fused one does not.
+
+    Weights of all pairs in the place of a sum for each query; and of queries, keys and values that
+    are normalised, which the fused one keeps in two ways, nothing but what the products take.
+    """
+    n, heads, normed, size = network.tokens, network.config.heads, network.config.qk_norm, 0
+    for keys, rows in ((n, 3 * n), (network.length, n + network.length))[: 2 if network.cross else 1]:
+        if keys <= FEW_KEYS:
+            size += heads * n * (HALF * keys - FULL) - (HALF * network.width * rows if normed else 0)
     return size
 
 
@@ -323,6 +345,7 @@ def memory(
     devices: int = 1,
     parallel: Literal["ddp", "fsdp"] = "ddp",
     half: bool = True,
+    pairs: bool = False,
     teachers: float = 0.0,
 ) -> Memory:
     """What training needs on each of several devices that share the batch, and by FSDP the network too.
@@ -334,7 +357,7 @@ def memory(
     size = FULL / devices if sharded else FULL
     rows = -(-train.batch // devices)
     piece = min(train.micro_batch or rows, rows)
-    peak = activations(network, piece, half=half, recompute=train.recompute).peak
+    peak = activations(network, piece, half=half, recompute=train.recompute, pairs=pairs).peak
     gathered = _gathered(network, piece < rows) if sharded else 0.0
     moments = _moments(network, train) * size
     return Memory(count * size, own * size, own * size, moments, peak, gathered, teachers)

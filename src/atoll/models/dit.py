@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from atoll.config import NetworkConfig, patches
 from atoll.errors import ConfigError
 from atoll.models import conditions
+from atoll.models.attention import Attention, CrossAttention
 from atoll.models.costs import FREQUENCIES
 
 TIME_SCALE = 1000.0
@@ -88,76 +89,6 @@ class TimeEmbedding(nn.Module):
 def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     """Scale and shift: x (1 + scale) + shift, one of each per sample."""
     return torch.addcmul(shift, x, 1 + scale)
-
-
-class Attention(nn.Module):
-    """Every token asks all tokens of its sample."""
-
-    def __init__(self, network: NetworkConfig) -> None:
-        super().__init__()
-        self.heads = network.heads
-        self.qkv = nn.Linear(network.width, 3 * network.width)
-        self.out = nn.Linear(network.width, network.width)
-        self.norm = HeadNorm(network) if network.qk_norm else None
-        self.tokens: nn.Module | None = None
-        """Learnt tokens of an adapter, which queries (batch, heads, tokens, channels) ask besides."""
-
-    def forward(self, x: Float[Tensor, "batch tokens width"]) -> Float[Tensor, "batch tokens width"]:
-        """Self-attention over the tokens of each sample."""
-        batch, tokens, width = x.shape
-        qkv = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind()  # (B, H, N, D) each
-        if self.norm is not None:
-            q, k = self.norm(q, k)
-        attended = F.scaled_dot_product_attention(q, k, v)
-        if self.tokens is not None:
-            attended = attended + self.tokens(q)
-        return self.out(attended.transpose(1, 2).reshape(batch, tokens, width))
-
-
-class CrossAttention(nn.Module):
-    """Every token asks the states of a text (PixArt-α §2.3)."""
-
-    def __init__(self, network: NetworkConfig) -> None:
-        super().__init__()
-        self.heads = network.heads
-        self.q = nn.Linear(network.width, network.width)
-        self.kv = nn.Linear(network.width, 2 * network.width)
-        self.out = nn.Linear(network.width, network.width)
-        self.norm = HeadNorm(network) if network.qk_norm else None
-
-    def forward(
-        self,
-        x: Float[Tensor, "batch tokens width"],
-        memory: Float[Tensor, "batch length width"],
-        mask: Bool[Tensor, "batch 1 1 length"],
-    ) -> Float[Tensor, "batch tokens width"]:
-        """Attention from the tokens of each sample to the states of its text."""
-        batch, tokens, width = x.shape
-        q = self.q(x).view(batch, tokens, self.heads, -1).transpose(1, 2)  # (B, H, N, D)
-        kv = self.kv(memory).view(batch, memory.shape[1], 2, self.heads, -1)
-        k, v = kv.permute(2, 0, 3, 1, 4).unbind()  # (B, H, M, D) each
-        if self.norm is not None:
-            q, k = self.norm(q, k)
-        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return self.out(attended.transpose(1, 2).reshape(batch, tokens, width))
-
-
-class HeadNorm(nn.Module):
-    """Queries and keys of every head to unit size, with one learned scale per channel of a head."""
-
-    def __init__(self, network: NetworkConfig) -> None:
-        super().__init__()
-        self.q = nn.RMSNorm(network.width // network.heads, eps=1e-6)
-        self.k = nn.RMSNorm(network.width // network.heads, eps=1e-6)
-
-    def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Normalise both, in the arithmetic that they come in."""
-        return _normalised(q, self.q), _normalised(k, self.k)
-
-
-def _normalised(x: Tensor, norm: nn.RMSNorm) -> Tensor:
-    return F.rms_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.eps)
 
 
 class Modulation(nn.Module):

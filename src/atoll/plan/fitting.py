@@ -71,6 +71,7 @@ def memory_of(
         devices=devices,
         parallel=parallel_of(network, train, device),
         half=half,
+        pairs=device.cores > 0,
         teachers=teachers.memory(resident),
     )
 

@@ -91,8 +91,8 @@ def _job(job: Trained, device: Device, devices: int) -> dict[str, Any]:
         "teacher_flops": teachers.flops * train.steps * train.batch,
         "memory_bytes": {**needed._asdict(), "total": needed.total},
         "activations_bytes": {
-            "kept": costs.activations(network, rows, half=half, recompute=False).peak,
-            "recomputed": costs.activations(network, rows, half=half, recompute=True).peak,
+            what: costs.activations(network, rows, half=half, recompute=on, pairs=device.cores > 0).peak
+            for what, on in (("kept", False), ("recomputed", True))
         },
         "fits": fits,
         "to_fit": "" if fits else what_would_fit(network, train, device, teachers, devices),

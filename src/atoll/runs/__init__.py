@@ -13,7 +13,7 @@ from atoll.runs.files import (
 )
 from atoll.runs.metrics import Follower, Metrics, Tail
 from atoll.runs.parsing import read_stamped, stamped, unstamped
-from atoll.runs.run import CREDIT, EVALUATION, RECIPE, RESOLVED, Run, made_in, runs_folder
+from atoll.runs.run import CREDIT, EVALUATION, EVENTS, RECIPE, RESOLVED, Run, made_in, runs_folder
 from atoll.runs.signals import stop_requests
 from atoll.runs.stage import DONE, STARTED, Stage
 
@@ -21,6 +21,7 @@ __all__ = [
     "CREDIT",
     "DONE",
     "EVALUATION",
+    "EVENTS",
     "RECIPE",
     "RESOLVED",
     "STARTED",

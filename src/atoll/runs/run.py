@@ -39,6 +39,8 @@ EVALUATION = "evaluation/evaluation.json"
 """What `atoll evaluate` found, in a run's folder."""
 CREDIT = "credit/credit.json"
 """What `atoll credit` found, there too."""
+EVENTS = "events.jsonl"
+"""What happened to a run, a line each."""
 
 
 class Run:
@@ -87,6 +89,8 @@ class Run:
             elif data != _bytes(self.path / name):
                 with replacing(self.path / name) as beside:
                     beside.write_bytes(data)
+        if before[RESOLVED] is None:  # there was no run, so nothing happened to one
+            (self.path / EVENTS).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # there may be more in it than we know of
             self.path.rmdir()
 
@@ -231,7 +235,7 @@ class Run:
 
     def event(self, kind: str, **facts: Any) -> None:
         """Append one line to the run's log of events."""
-        append_line(self.path / "events.jsonl", {"time": time.time(), "event": kind, **facts})
+        append_line(self.path / EVENTS, {"time": time.time(), "event": kind, **facts})
 
 
 class Distilled(Run):

@@ -12,8 +12,8 @@ from torch import Tensor
 from atoll.config import SampleConfig
 from atoll.flow import solver
 from atoll.models.conditions import Condition, TextCondition
+from atoll.sampling import memory, ways
 from atoll.sampling import parts as parting
-from atoll.sampling import ways
 from atoll.sampling.abreast import Crew, crew
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.grouping import slices
@@ -98,6 +98,10 @@ class Sampler:
         self, asked: Request, progress: Progress | None = None
     ) -> Iterator[tuple[Sequence[int], Samples]]:
         """The samples of a request, batch by batch, with their numbers; only one batch is held."""
+        with memory.kept(self.ensemble.device):
+            yield from self._batches(asked, progress)
+
+    def _batches(self, asked: Request, progress: Progress | None) -> Iterator[tuple[Sequence[int], Samples]]:
         strategy, certainty = parting.resolve(self.ensemble, asked)
         done = 0
         for part, coming in _with_next(parting.parts(self.ensemble, asked, strategy)):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from atoll.sampling.memory import give_back
+from atoll.sampling.memory import give_back, keep
 from atoll.sampling.request import Request
 from atoll.serve.crowd import Crowd
 from atoll.serve.limits import Limits
@@ -128,6 +128,7 @@ class Scheduler:
             self._thread.join()
 
     def _work(self) -> None:
+        keep()
         while not self._ended.is_set():
             self._wake.clear()
             self._take_in()

@@ -10,7 +10,7 @@ from typing import Any
 from atoll.errors import RunError
 from atoll.launch.job import Job, JobSpec, JobStatus
 from atoll.launch.remaining import Remaining, Whole, samples_left
-from atoll.runs import RESOLVED, Follower, Run, graph
+from atoll.runs import EVENTS, RESOLVED, Follower, Run, graph
 from atoll.runs.graph import Node
 from atoll.runs.locks import is_abandoned
 from atoll.serve.curves import Curve, number
@@ -106,7 +106,7 @@ class View:
             for node in graph.made(run)
             if node.is_job
         }
-        self._happenings = Happenings(run.path / "events.jsonl")
+        self._happenings = Happenings(run.path / EVENTS)
         self._remaining = Remaining()
         self._version, self._due = 0, float("-inf")
         self._seen: RunView | None = None

@@ -19,6 +19,7 @@ from pydantic import JsonValue
 from atoll.errors import StaleError, StorageError
 from atoll.runs import (
     DONE,
+    EVENTS,
     RECIPE,
     RESOLVED,
     STARTED,
@@ -63,7 +64,6 @@ from atoll.storage.store import PATIENCE, open_store
 
 logger = logging.getLogger(__name__)
 
-EVENTS = "events.jsonl"
 PLAIN = (RECIPE, RESOLVED)
 MARK = "store.json"
 """By it a folder is known to be a run in a store, whose files have other names than in a run's own folder."""

@@ -1,6 +1,5 @@
-"""How steps are taken on this machine: memory, compilation, and decisions that stay."""
+"""How steps are taken on this machine: compilation, and decisions that stay."""
 
-import ctypes
 import logging
 import platform
 import time
@@ -19,22 +18,6 @@ WORTH_A_TRIAL = 3600.0
 """Seconds of training that must lie ahead before a CPU tries to compile, which takes a minute or two."""
 PAYS = 1.05
 """How much faster a compiled step must be."""
-
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
-"""Parameters of mallopt (malloc.h of glibc)."""
-
-
-def keep_memory() -> None:
-    """Let the C library keep freed memory: a step asks for the same buffers again.
-
-    By default glibc returns every large buffer to the kernel, which hands it out again page by page, each
-    filled with zeros: a tenth of a small network's step. Elsewhere than on Linux this does nothing.
-    """
-    if platform.libc_ver()[0] != "glibc":
-        return
-    library = ctypes.CDLL(None)
-    for parameter, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 64 * 2**20)):
-        library.mallopt(parameter, value)
 
 
 def describe(device: torch.device) -> str:

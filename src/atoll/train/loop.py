@@ -17,6 +17,7 @@ from atoll.errors import Interrupted
 from atoll.flow import draws
 from atoll.models.dit import product
 from atoll.runs import Metrics, Run, Stage, stop_requests
+from atoll.sampling import memory
 from atoll.train import hardware, holdout, optimiser, previews, sharding, tracking
 from atoll.train import segment as segments
 from atoll.train import state as states
@@ -71,7 +72,7 @@ class Steps:
     def __init__(self, task: Task, device: torch.device) -> None:
         self.task, self.device, self.config = task, device, task.config
         if device.type == "cpu":
-            hardware.keep_memory()
+            memory.keep()
         self.model = task.model.to(device).train()
         trunk = getattr(self.model, "trunk", None)
         if trunk is not None:
