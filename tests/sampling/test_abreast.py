@@ -1,4 +1,5 @@
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -7,8 +8,10 @@ import torch
 from atoll import threads
 from atoll.models import conditions
 from atoll.sampling import opening
-from atoll.sampling.abreast import LEAST, Crew, crew
+from atoll.sampling.abreast import ENOUGH, LEAST, Crew, crew, followers
+from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.rows import Rows, started
+from atoll.sampling.sampler import Sampler
 from tests.serving import served
 
 
@@ -74,6 +77,60 @@ def test_few_answers_are_held(ensemble):
     assert next(answers) == 0
     assert len(asked) == 5
     assert list(answers) == list(range(1, 20))
+
+
+def test_batches_of_lone_experts_have_a_core_each(ensemble, tmp_path):
+    assert followers(ensemble, [3, 1, 2, 1]) == Crew(2, 0, 1)
+    assert followers(ensemble, [3, 1, 2]).members == 1, "cores would wait for each other at the end"
+    assert followers(replace(ensemble, product=LEAST / 2), [1, 1, 1, 1]).members == 1, "too little to do"
+    assert followers(replace(ensemble, product=None), [3, 1, 2, 1]).members == 1
+    scarce = replace(opening.open_run_model(served(tmp_path / "scarce", resident=1)).ensemble, product=LEAST)
+    assert followers(scarce, [3, 1, 2, 1]).members == 1, "experts would push each other out"
+
+
+def one_a_batch(ensemble: Ensemble, experts: Sequence[object]) -> tuple[Sampler, dict[str, object]]:
+    """A sampler, and a request for eight samples by the two experts in turn, one at a time: eight batches."""
+    two = replace(ensemble, experts=experts, priors=torch.ones(2) / 2, router=None, by_class=None, weak=None)
+    how = {"num": 8, "steps": 3, "batch": 1, "strategy": "oracle", "cluster": [0, 1] * 4}
+    return Sampler(two), how
+
+
+def test_two_batches_are_followed_at_the_same_time(ensemble):
+    """Experts that wait for each other: one after the other they would wait for ever."""
+    both = threading.Barrier(2)
+
+    def expert(x_t, t, condition):
+        both.wait(600)
+        assert torch.get_num_threads() == 1
+        return x_t
+
+    sampler, how = one_a_batch(ensemble, [expert, expert])
+    seen: list[tuple[int, int]] = []
+    assert ENOUGH * 2 <= 8
+    traced = sampler.trace(**how, progress=lambda done, num: seen.append((done, num)))
+    assert seen == sorted(seen), "what is told never goes backwards"
+    assert seen[-1] == (8, 8)
+    assert len(seen) == 8 * 3
+    assert torch.equal(traced.x_0[3], sampler.sample(**{**how, "num": 4, "cluster": [0, 1] * 2})[3])
+
+
+def test_whoever_waits_no_more_leaves_nobody_at_work(ensemble):
+    """Of the batches that are under way when a person interrupts, none goes on beyond its next step."""
+    asked, stopped = [], threading.Event()
+
+    def expert(x_t, t, condition):
+        asked.append(stopped.is_set())
+        return x_t
+
+    def interrupt(done: int, num: int) -> None:
+        stopped.set()
+        raise KeyboardInterrupt
+
+    sampler, how = one_a_batch(ensemble, [expert, expert])
+    with pytest.raises(KeyboardInterrupt):
+        sampler.sample(**{**how, "steps": 1000}, progress=interrupt)
+    sampler.sample(**{**how, "steps": 1})  # by the same threads, after all that was under way
+    assert len(asked) < 30
 
 
 @pytest.mark.parametrize("strategy", ["full", "top-1", "ancestral"])

@@ -19,8 +19,9 @@ from atoll.evaluate.features import Space, seen
 from atoll.evaluate.intervals import Measured, bootstrap, mean_of_rows
 from atoll.evaluate.reference import Real, as_seen
 from atoll.runs import Run, evaluations
-from atoll.sampling.sampler import Progress, Sampler
+from atoll.sampling.sampler import Sampler
 from atoll.sampling.samples import Samples
+from atoll.sampling.tally import Progress
 
 MANIFOLD = 10_000
 """At most so many rows make the manifold of precision and recall."""

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -27,6 +27,8 @@ LEAST = 1e6
 """Multiplications of a product: below it Python, of which one thread runs at a time, takes as long."""
 UNEVEN = 1.15
 """So much more than the mean may one core have to do before cores rather share products."""
+ENOUGH = 2
+"""Batches for each core, whatever their sizes, so that none of them waits for another for long."""
 AHEAD = 2
 """Questions for each member that are on their way while an answer is waited for."""
 
@@ -41,12 +43,12 @@ class Crew:
     """Of each member; None leaves them as they are."""
 
     @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
+    def at_work(self) -> Iterator["Crew"]:
         """Meanwhile this thread has as many threads for its own products as each of the others."""
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads or before)
         try:
-            yield
+            yield self
         finally:
             torch.set_num_threads(before)
 
@@ -88,6 +90,19 @@ def crew(ensemble: Ensemble, rows: int, most: int, *, several: bool = True, amon
         return Crew(1, most, granted if threads.chosen() else min(granted, paying))
     members = math.ceil(once / share)
     return Crew(members, share, min(granted // members, threads.useful(share * ensemble.product)))
+
+
+def followers(ensemble: Ensemble, sizes: Sequence[int]) -> Crew:
+    """Who follows batches of these sizes that keep an expert each: every core its own, from noise to data.
+
+    Then cores never meet, and nobody's few rows are shared out. One after the other where there are too few
+    batches for cores to end together, where one is too little to do and where experts have to make room.
+    """
+    granted = threads.granted()
+    if ensemble.product is None or ensemble.device.type != "cpu" or granted == 1 or _scarce(ensemble):
+        return Crew(1, 0)
+    enough = len(sizes) >= ENOUGH * granted and sum(sizes) * ensemble.product >= len(sizes) * LEAST
+    return Crew(granted, 0, 1) if enough else Crew(1, 0)
 
 
 def _scarce(ensemble: Ensemble) -> bool:

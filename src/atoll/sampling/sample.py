@@ -12,7 +12,8 @@ from atoll.runs.records import SampleFormat
 from atoll.sampling import opening
 from atoll.sampling.opening import Opened
 from atoll.sampling.request import Request
-from atoll.sampling.sampler import Progress, Sampler
+from atoll.sampling.sampler import Sampler
+from atoll.sampling.tally import Progress
 from atoll.sampling.vocabulary import Asked, Prompts
 from atoll.sampling.writer import Writer, own_folder
 from atoll.storage.cache import store_address

@@ -9,23 +9,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from atoll import threads
 from atoll.config import SampleConfig
 from atoll.flow import solver
 from atoll.models.conditions import Condition, TextCondition
 from atoll.sampling import memory, ways
 from atoll.sampling import parts as parting
-from atoll.sampling.abreast import Crew, crew
+from atoll.sampling.abreast import ENOUGH, Crew, crew, followers
 from atoll.sampling.ensemble import Ensemble
 from atoll.sampling.grouping import slices
 from atoll.sampling.parts import Part
 from atoll.sampling.request import Request, request
 from atoll.sampling.roster import Roster
 from atoll.sampling.samples import Samples, joined
+from atoll.sampling.tally import Progress, Tally
 from atoll.sampling.vocabulary import Asked, Prompts, Vocabulary
 from atoll.sampling.weighing import weigher
 
-Progress = Callable[[int, int], None]
-"""Called with (samples done, samples in all); those under way count by the share of their steps."""
 Finished = Callable[[Sequence[int], Samples], None]
 """Called with the numbers of some samples as soon as they are done, and the samples."""
 
@@ -103,17 +103,29 @@ class Sampler:
 
     def _batches(self, asked: Request, progress: Progress | None) -> Iterator[tuple[Sequence[int], Samples]]:
         strategy, certainty = parting.resolve(self.ensemble, asked)
-        done = 0
-        for part, coming in _with_next(parting.parts(self.ensemble, asked, strategy)):
+        tally = Tally(progress, asked.settings.steps, asked.num)
+        several, parts = self._followers(parting.parts(self.ensemble, asked, strategy))
+
+        def make(pair: tuple[Part, Part | None]) -> tuple[Part, Samples]:
+            part, coming = pair
             self._expect(coming)
-            report = _share_of(progress, done, len(part.indices), asked)
-            done += len(part.indices)
-            at_once = crew(
-                self.ensemble, len(part.indices), asked.settings.batch, several=part.expert is None
-            )
-            with at_once.at_work():
-                made = self._follow(part, asked, strategy, at_once, report)
-            yield part.indices, replace(made, certainty=certainty)
+            rows, most = len(part.indices), asked.settings.batch
+            at_once = crew(self.ensemble, rows, most, several=part.expert is None)
+            with (at_once if several.members == 1 else Crew(1, most, 1)).at_work() as own:
+                return part, self._follow(part, asked, strategy, own, tally.of(rows))
+
+        try:
+            for part, made in several.ask(make, _with_next(parts)):
+                yield part.indices, replace(made, certainty=certainty)
+        finally:
+            tally.end()
+
+    def _followers(self, parts: Iterator[Part]) -> tuple[Crew, Iterator[Part]]:
+        """Who follows these batches, as the first of them tell: one after the other, or several at once."""
+        first = list(itertools.islice(parts, ENOUGH * threads.cores()))
+        apart = all(part.expert is not None for part in first)
+        sizes = [len(part.indices) for part in first] if apart else []
+        return followers(self.ensemble, sizes), itertools.chain(first, parts)
 
     def posterior(self, x_t: Tensor, t: Tensor, condition: Condition = None) -> Tensor:
         """p(k | x_t, t, condition): how likely it is that each expert's cluster is behind x_t."""
@@ -203,11 +215,3 @@ def _with_next(parts: Iterator[Part]) -> Iterator[tuple[Part, Part | None]]:
     ahead, parts = itertools.tee(parts)
     next(ahead, None)
     return itertools.zip_longest(parts, ahead)
-
-
-def _share_of(
-    progress: Progress | None, done: int, size: int, asked: Request
-) -> Callable[[int], None] | None:
-    if progress is None:
-        return None
-    return lambda step: progress(done + size * step // asked.settings.steps, asked.num)
