@@ -349,6 +349,8 @@ NAMED = "entry features hardware holdout imported moments moving on_a_gpu optimi
 NAMED += " ranks scaling segment sharding state stopping survival teaching tracking window"
 ONE_ARITHMETIC = [f"{TRAINS}test_{name}.py" for name in NAMED.split()]
 """What trains nothing or names its arithmetic; pretended GPUs ask no CPU."""
+SAMPLES = ("tests/sampling/", "tests/publish/") if thorough.THOROUGH else ()
+"""What samples, whose arithmetic is chosen as well; for CI, since it is seldom told apart by the CPU."""
 
 
 def trains(item: pytest.Item) -> bool:
@@ -356,7 +358,7 @@ def trains(item: pytest.Item) -> bool:
 
     With all tests it has then run as this CPU is, as if it had bfloat16 units, and as if it had none.
     """
-    return item.nodeid.startswith(TRAINS) and item.nodeid.partition("::")[0] not in ONE_ARITHMETIC
+    return item.nodeid.startswith((TRAINS, *SAMPLES)) and item.nodeid.partition("::")[0] not in ONE_ARITHMETIC
 
 
 def other_units() -> str:

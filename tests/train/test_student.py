@@ -22,7 +22,7 @@ def test_the_first_loss_is_the_mean_square_of_what_the_own_expert_says(taught):
     x_t = path.point(batch.x_0, drawn.noise, drawn.t)
     squares = []
     for row, k in enumerate(batch.cluster.tolist()):
-        expert = atoll.load(run.expert(k).path)
+        expert = atoll.load(run.expert(k).path, precision="float32")
         squares.append(expert.velocity(x_t[row : row + 1], drawn.t[row : row + 1]).square().mean())
     # a new network answers zero
     assert losses(stage)[0] == pytest.approx(torch.stack(squares).mean().item(), rel=1e-4)
