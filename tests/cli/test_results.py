@@ -49,7 +49,7 @@ def test_options_and_settings_reach_the_sampler(sampled, tmp_path):
 
 
 def test_what_is_set_is_not_undone_by_options_that_nobody_gave(sampled, tmp_path):
-    said = ("--set", "guidance=1.5", "--set", "steps=7")
+    said = ("--set", "guidance=1.5", "--set", "sample.steps=7")  # with its section or without
     atoll_says("sample", "runs/a", *said, "--steps", "9", "--out", tmp_path, "--json")
     settings = sampled[0][2]
     assert (settings["guidance"], settings["steps"]) == (1.5, 9)

@@ -209,3 +209,16 @@ def test_wrong_overrides_are_named_in_one_line(tmp_path, lines, said):
 def test_objectives_that_make_no_sense(tmp_path, lines, said):
     with pytest.raises(ConfigError, match=said):
         load(tmp_path, f'name = "a"\n[expert]\n{lines}')
+
+
+def test_settings_of_one_section_may_be_written_with_its_name_or_without():
+    said = ["sample.entry=1.0", "steps=7", "strategy=top-2", " sample.extrapolations = [1.0, 2.0]"]
+    assert config.of_section("sample", said) == {
+        **{"entry": 1.0, "steps": 7, "strategy": "top-2"},
+        "extrapolations": [1.0, 2.0],
+    }
+    for elsewhere in ("expert.width=8", "samples.steps=3"):
+        with pytest.raises(
+            ConfigError, match=rf"--set {elsewhere}: this command takes keys of \[sample\] alone"
+        ):
+            config.of_section("sample", [elsewhere])

@@ -37,7 +37,7 @@ def sample(
     ] = None,
     overrides: Annotated[
         list[str],
-        typer.Option("--set", metavar="KEY=VALUE", help="Any other key of [sample], as resident=1."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Any other key of [sample], as sample.resident=1."),
     ] = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
@@ -49,7 +49,7 @@ def sample(
     options = {"num": num, "strategy": strategy, "steps": steps, "guidance": guidance, "seed": seed}
     options |= {"allow": allow, "protect": protect or None}
     given = {key: value for key, value in options.items() if value is not None}
-    settings = {**config.assignments(overrides), **given}
+    settings = {**config.of_section("sample", overrides), **given}
     own, out = out is not None, out or room.default_out(run_folder)
     with bar(as_json) as progress:
         count = named(progress, "samples")

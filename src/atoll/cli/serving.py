@@ -37,7 +37,7 @@ def serve(
         typer.Option("--limit", metavar="KEY=VALUE", help="Change a limit, as num=64; see docs/serve.md."),
     ] = [],  # noqa: B006
     overrides: Annotated[
-        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any key of [sample], as steps=20.")
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any key of [sample], as sample.steps=20.")
     ] = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
@@ -59,5 +59,5 @@ def serve(
         show_data=show_data,
         policies=policies,
         ready=announced(as_json, run_folder, "Serving"),
-        **config.assignments(overrides),
+        **config.of_section("sample", overrides),
     )

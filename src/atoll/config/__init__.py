@@ -12,7 +12,7 @@ from atoll.config.launch import LaunchConfig, PlanConfig
 from atoll.config.network import NetworkConfig, ObjectiveConfig
 from atoll.config.paths import EMBEDDED, anchored
 from atoll.config.patterns import NAME, NAMED, STRATEGIES, STRATEGY
-from atoll.config.reading import assignments, load, merged, read_toml, validate
+from atoll.config.reading import assignments, load, merged, of_section, read_toml, validate
 from atoll.config.run import RunConfig
 from atoll.config.sampling import (
     FEATURES,
@@ -89,6 +89,7 @@ __all__ = [
     "grouping",
     "load",
     "merged",
+    "of_section",
     "operational",
     "read_toml",
     "section_of",

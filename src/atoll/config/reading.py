@@ -54,6 +54,18 @@ def assignments(overrides: Iterable[str]) -> dict[str, Any]:
     return tree
 
 
+def of_section(section: str, overrides: Iterable[str]) -> dict[str, Any]:
+    """Settings of one section, each written with its name, as in a recipe, or without."""
+    tree: dict[str, Any] = {}
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        first, dot, _ = key.partition(".")
+        if dot and first != section:
+            raise ConfigError(f"--set {override}: this command takes keys of [{section}] alone")
+        _assign(tree, override.strip().removeprefix(f"{section}."))
+    return tree
+
+
 def merged(tree: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """A tree with the values of another put in their places."""
     result = dict(tree)
