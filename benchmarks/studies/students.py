@@ -54,6 +54,7 @@ def sizes(quick: bool) -> dict[str, Any]:
             "third": {"steps": 8, "batch": 4, "init": "average", "lr": 1e-3},
             "equal": {"steps": 24, "batch": 4, "init": "average", "lr": 1e-3},
             "sites": {"inner": 5},
+            "apart": {},
             "few": {"trajectories": 4, "steps": 4, "batch": 8, "grid": 4, "lr": 1e-3},
             "num": 80,
             "pair": 80,
@@ -68,6 +69,7 @@ def sizes(quick: bool) -> dict[str, Any]:
         "third": {"steps": 1600, "batch": 8, "init": "average", "lr": 1e-3},
         "equal": {"steps": 4800, "batch": 8, "init": "average", "lr": 1e-3},
         "sites": {"inner": 25, "optimiser": "merged"},
+        "apart": {},
         "few": {"trajectories": 3000, "steps": 100, "batch": 8, "grid": 16, "lr": 4e-4},
         "num": 1000,
         "pair": 4000,
@@ -112,6 +114,21 @@ def variant(on: Ground, of: Run, name: str, **settings: Any) -> Run:
     return run
 
 
+def central(on: Ground, of: Run, name: str, size: Mapping[str, Any]) -> Run:
+    """One student of all experts, made in one place."""
+    run = variant(on, of, name, **size[name])
+    student.dense(run)
+    return run
+
+
+def on_sites(on: Ground, of: Run, name: str, size: Mapping[str, Any]) -> Run:
+    """The same on two sites, with what is different there."""
+    sites = {"clusters": SITES, **size["sites"]}
+    run = variant(on, of, "sites", **{**size[name], **size["apart"]}, sites=sites)
+    rounds.all_rounds(run)
+    return run
+
+
 def _link(run: Run, of: Run, *folders: str) -> None:
     for folder in folders:
         if not (run.path / folder).is_symlink():
@@ -137,6 +154,11 @@ def distance(
         samples = atoll.load(path).sample(num, steps=steps, seed=1, batch=100, **how)
         write_json(known, ground.frechet(on.features(samples), real))
     return float(read_json(known))
+
+
+def distance_of_many(on: Ground, real: Tensor, path: Path, size: Mapping[str, Any]) -> float:
+    """1,000 samples of a network and another 1,000 of it differ by more than two such networks do."""
+    return distance(on, real, path, size, 15, num=size["pair"], solver="dpm++")
 
 
 def real_features(on: Ground, num: int) -> Tensor:
@@ -182,21 +204,14 @@ def study(on: Ground, seed: int, size: dict[str, Any]) -> dict[str, Any]:
     start = alone(on, seed, "start", size["start"])
     many = experts(on, seed, start, size["expert"])
     lap("start and experts")
-    third = variant(on, many, "third", **size["third"])
-    student.dense(third)
-    lap("student at a third")
-    equal = variant(on, many, "equal", **size["equal"])
-    student.dense(equal)
-    lap("student at as much")
+    third, equal = (central(on, many, name, size) for name in ("third", "equal"))
+    lap("students")
     few = {key: TRAINING[key] for key in ("warmup", "decay", "ema", "log_every", "save_every")}
     quick = variant(on, many, "few", **size["equal"], few={**few, **size["few"]})
     _link(quick, equal, "student")
     few_step.few_step(quick)
     lap("few-step")
-    sites = {"clusters": SITES, **size["sites"]}
-    apart, longer = (variant(on, many, "sites", **size[key], sites=sites) for key in ("third", "equal"))
-    rounds.all_rounds(apart)
-    rounds.all_rounds(longer)
+    apart, longer = (on_sites(on, many, name, size) for name in ("third", "equal"))
     lap("sites")
     measured: dict[str, tuple[Path, int | None]] = {
         "monolith": (whole.path, None),
@@ -212,12 +227,24 @@ def study(on: Ground, seed: int, size: dict[str, Any]) -> dict[str, Any]:
         warm = quick.path / "few-step" / "trajectories"
         measured[f"few-step after trajectories only, {steps}"] = (warm, steps)
     found = {name: distance(on, real, path, size, steps) for name, (path, steps) in measured.items()}
-    # 1,000 samples of a network and another 1,000 of it differ by more than two such networks do.
     for name in [which + where for which in TWICE for where in ("", APART)]:
-        how = {"num": size["pair"], "solver": "dpm++"}
-        found[name + MORE] = distance(on, real, measured[name][0], size, 15, **how)
+        found[name + MORE] = distance_of_many(on, real, measured[name][0], size)
     lap("sampling")
     return {"seed": seed, "size": size, "frechet": found, "flops": flops(size), "cpu_seconds": seconds}
+
+
+def sites_alone(on: Ground, seed: int, size: dict[str, Any]) -> dict[str, Any]:
+    """What distilling on sites costs with the monolith's FLOPs, and nothing else."""
+    real = real_features(on, size["real"])
+    start = alone(on, seed, "start", size["start"])
+    many = experts(on, seed, start, size["expert"])
+    both = central(on, many, "equal", size), on_sites(on, many, "equal", size)
+    each = {
+        name + MORE: distance_of_many(on, real, run.path / "student", size)
+        for name, run in zip((TWICE[1], TWICE[1] + APART), both, strict=True)
+    }
+    changed = {"steps of a round": size["sites"]["inner"], **size["apart"]}
+    return {"seed": seed, "changed": changed, "frechet": each}
 
 
 def ratios(found: Mapping[str, float]) -> dict[str, float]:
@@ -257,12 +284,16 @@ def main() -> None:
         "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help="change a size"
     )
     parser.add_argument("--table", action="store_true", help="only the table of all seeds that are finished")
+    parser.add_argument("--sites", action="store_true", help="nothing but sites with the monolith's FLOPs")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if not options.table:
         size = config.merged(sizes(options.quick), config.assignments(options.changes))
         on = Ground(options.data, options.work, classifier_steps=size["classifier"])
+        if options.sites:
+            print(json.dumps(sites_alone(on, options.seed, size)))
+            return
         write_json(options.work / f"{STUDY}-{options.seed}.json", study(on, options.seed, size))
     results = ground.finished(options.work, STUDY)
     if options.json:

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from atoll.config import RunConfig
 from atoll.launch import process
 from atoll.launch.job import JobSpec
@@ -17,6 +19,31 @@ def test_a_worker_is_started_with_files_alone(tmp_path):
     assert command[1:5] == ["-m", "atoll.launch.process", str(int(signal.SIGTERM)), str(os.getpid())]
     assert command[5:] == spec.arguments()
     assert "--set" not in command
+
+
+BREAKS = """
+import atexit, os, pathlib, sys
+class Breaks:
+    def __del__(self, abort=os.abort):
+        abort()
+kept = sys.kept = Breaks()
+atexit.register(pathlib.Path(sys.argv[1]).write_text, "told")
+print("done", end="")
+"""
+
+
+@pytest.mark.parametrize(("ending", "code"), [("", 0), ("sys.exit(75)", 75), ("sys.exit('words')", -6)])
+def test_a_worker_ends_before_what_it_loaded_is_taken_apart(tmp_path, ending, code):
+    """Libraries abort there now and then: their threads hold what the interpreter takes away."""
+    (tmp_path / "breaks.py").write_text(BREAKS + ending)
+    command = [sys.executable, "-m", "atoll.launch.process", "15", str(os.getpid()), "breaks"]
+    path = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    ended = subprocess.run(
+        [*command, str(tmp_path / "told")], env=path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == code, ended.stderr
+    assert ended.stdout == "done", "what was written last is there"
+    assert (tmp_path / "told").read_text() == "told"
 
 
 STARTER = """

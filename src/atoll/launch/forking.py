@@ -1,6 +1,5 @@
 """The process that jobs are forked from: it imports what they need, forks them, and tells how they end."""
 
-import atexit
 import contextlib
 import gc
 import importlib
@@ -11,12 +10,12 @@ import selectors
 import signal
 import socket
 import sys
-import threading
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from atoll import exits
 from atoll.launch import ties, warm
 from atoll.launch.warm import MESSAGE, Parent, Request
 
@@ -38,9 +37,9 @@ def main() -> None:
     try:
         _be(request)
     except SystemExit as end:
-        _leave(end.code)
+        exits.leave(end.code)
         raise
-    _leave(0)
+    exits.leave(0)
 
 
 def _serve(line: socket.socket) -> Request:
@@ -158,19 +157,6 @@ def _be(request: Request) -> None:
     sys.argv = [request.module, *request.arguments]
     sys.modules.pop(request.module, None)  # it is run, though it may have been imported
     runpy.run_module(request.module, run_name="__main__")
-
-
-def _leave(code: object) -> None:
-    """End as an interpreter does, but for taking itself apart, for which each page of the parent is copied.
-
-    Returns where that would lose something: words instead of a number, or threads that are to be waited for.
-    """
-    others = [one for one in threading.enumerate() if one is not threading.current_thread()]
-    if isinstance(code, int | None) and all(one.daemon for one in others):
-        atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit((code or 0) & 0xFF)
 
 
 def _leave_parent(request: Request) -> Request | None:

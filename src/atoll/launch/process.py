@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
+from atoll import exits
 from atoll.launch import ties, warm
 from atoll.launch.job import JobSpec
 from atoll.runs import graph
@@ -99,7 +100,12 @@ def main() -> None:
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     ties.tie(int(number), int(parent))
     sys.argv = [module, *arguments]
-    runpy.run_module(module, run_name="__main__")
+    try:
+        runpy.run_module(module, run_name="__main__")
+    except SystemExit as end:
+        exits.leave(end.code)
+        raise
+    exits.leave(0)
 
 
 if __name__ == "__main__":
