@@ -9,7 +9,7 @@ from atoll.evaluate import alone, evaluation, guidance
 from atoll.evaluate.distances import Frechet
 from atoll.pages import report
 from atoll.publish import export
-from atoll.runs import graph, inputs
+from atoll.runs import Run, graph, inputs
 from atoll.sampling.opening import open_run_model
 
 
@@ -123,8 +123,22 @@ def test_samples_are_drawn_of_each_cluster_by_its_share(prepared, monkeypatch, s
     sizes = [run.cluster(k).contents.rows if serving is None or k in serving else 0 for k in range(3)]
     counts = [asked[0]["cluster"].count(k) for k in range(3)]
     assert sum(counts) == 128 and asked[0]["strategy"] == "oracle"
+    assert asked[0]["entry"] == 1, "from noise: where samples enter later, moments hide what experts lack"
     for count, size in zip(counts, sizes, strict=True):
         assert count == pytest.approx(128 * size / sum(sizes), abs=1)
+
+
+def test_where_samples_enter_makes_no_other_choice(finished):
+    """It is drawn from noise in any case: cells of a study that differ in this have one choice."""
+    asked = [
+        finished.config.sample.model_copy(update={"entry": entry, "extrapolations": (1.0, 2.0)})
+        for entry in ("auto", 1.0, 0.7)
+    ]
+    made = [
+        inputs.guidance_from(Run(finished.path, finished.config.model_copy(update={"sample": sample})))
+        for sample in asked
+    ]
+    assert made[0] == made[1] == made[2]
 
 
 def test_what_was_chosen_is_measured_and_said(prepared, monkeypatch):

@@ -149,7 +149,7 @@ def guidance_from(run: Run, index: int = 0) -> dict[str, Any]:
 def _choice(config: RunConfig) -> tuple[str, ...]:
     """The settings of what is chosen; those of extrapolation where there is any, as before there was."""
     farther = ("extrapolate", "extrapolations", "guidance") if config.sample.extrapolations else ()
-    return ("guidances", "guided", "against", "untold", "entry", *farther)
+    return ("guidances", "guided", "against", "untold", *farther)
 
 
 def drawn_from(run: Run, index: int) -> dict[str, Any]:
