@@ -138,11 +138,18 @@ def test_what_was_tried_is_written_beside_the_table(study):
         ("tune.batch=[]", "give both"),
         ("tune.clusters=[4]", "partition.clusters, which is an axis too"),
         ("tune.clusters=[1]", "tune.clusters"),
+        ("tune.balanced=[true, false]", "tried with tune.features"),
+        (
+            ["tune.features=['pixels']", "axes.encode.features=['pixels']"],
+            "encode.features, which is an axis",
+        ),
+        (["tune.features=['start']", "budget.start=[0.0]"], "give budget.start a share"),
+        (["tune.features=['start']", "start.condition='cluster'"], "needs clusters before the start"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused(study, change, said):
     with pytest.raises(ConfigError, match=said):
-        design.load(study.path, [change])
+        design.load(study.path, [change] if isinstance(change, str) else change)
 
 
 NUMBERS = [
@@ -201,6 +208,40 @@ def pretend_both(log):
             log.append(trial)
 
     return run
+
+
+def test_what_samples_are_grouped_by_is_found_before_how_many_experts(study):
+    """The monolith and the start are the same whatever experts are grouped by, and are trained once."""
+    study.path.write_text("\n".join([line for line in STUDY.splitlines() if "clusters" not in line]))
+    asked = ["tune.features=['pixels','start']", "tune.balanced=[true,false]", "tune.clusters=[2, 4]"]
+    alone = [*asked, "tune.batch=[]", "tune.lr=[]"]
+    log: list[tuning.Trial] = []
+
+    def run(trials):
+        for trial in trials:
+            config = trial.cell.config
+            off = (config.encode.features != "start") + 2 * config.partition.balanced
+            off += abs(config.partition.clusters - 4)
+            frechet = {"value": 10.0 + off, "low": None, "high": None}
+            write_json(trial.shop.result(trial.cell), {"features": {"pixels": {"frechet": frechet}}})
+            log.append(trial)
+
+    best, records = tuning.tuned(design.load(study.path, alone), run)
+    assert [(type(trial.setting).__name__, trial.cell.values["budget"]) for trial in log] == [
+        *[("Grouping", 4000)] * 4,
+        *[("Grouping", 8000)] * 2,
+        *[("Clusters", 4000)] * 2,
+    ]
+    assert len({trial.cell.start.training for trial in log[:4] if trial.cell.start is not None}) == 1
+    assert [record["side"] for record in records] == ["experts", "experts"]
+    found = next(cell.config for cell in design.unfold(best, FACTS) if not cell.monolith)
+    assert (found.encode.features, found.partition.balanced, found.partition.clusters) == ("start", False, 4)
+    table = tuning.table(records)
+    assert ["experts", "by start, as large as they come", "8,000", "11.00"] in table.body
+    assert "experts: by start, as large as they come (" in table.note and "experts: 4 experts (" in table.note
+    assert {cell.training for cell in design.unfold(best, FACTS) if cell.monolith} == {
+        cell.training for cell in design.unfold(design.load(study.path, alone), FACTS) if cell.monolith
+    }
 
 
 def test_a_search_for_nothing_is_refused(study):

@@ -26,12 +26,18 @@ def _tuning(config: StudyConfig, base: Base, run: RunConfig) -> None:
     if tune is None:
         return
     name, along = config.name, axes(config)
-    sought = [*(("expert.batch", "expert.lr") if tune.batch else ()), *((CLUSTERS,) if tune.clusters else ())]
+    sought = [
+        *(("expert.batch", "expert.lr") if tune.batch else ()),
+        *((FEATURES, "partition.balanced") if tune.features else ()),
+        *((CLUSTERS,) if tune.clusters else ()),
+    ]
     for key in sought:
         if key in along:
             raise ConfigError(f"study {name}: [tune] finds {key}, which is an axis too; leave out one")
     if tune.batch and base.get("expert", {}).get("batch_of") == "monolith":
         raise ConfigError(f"study {name}: [tune] finds each side's batch; leave out expert.batch_of")
+    if "start" in tune.features and not all(config.budget.start):
+        raise ConfigError(f"study {name}: {FEATURES} 'start' needs one: give budget.start a share")
     if along.get(CLUSTERS, [run.partition.clusters])[0] == 1:
         raise ConfigError(f"study {name}: [tune] tries the first of {CLUSTERS}, which is 1; begin with more")
 
@@ -65,7 +71,8 @@ def _told(config: StudyConfig, base: Base) -> None:
         )
     if any(config.budget.adapter):
         raise ConfigError(f"study {config.name}: start.condition is for whole networks, not for adapters")
-    if "start" in (base.get("encode", {}).get("features"), *axes(config).get(FEATURES, ())):
+    tried = () if config.tune is None else config.tune.features
+    if "start" in (base.get("encode", {}).get("features"), *axes(config).get(FEATURES, ()), *tried):
         raise ConfigError(
             f"study {config.name}: start.condition needs clusters before the start, and {FEATURES} = 'start' "
             "makes them after it"

@@ -46,8 +46,13 @@ class TuneConfig(Section):
     """Samples per step, with `lr`: both sides search for theirs."""
     lr: tuple[float, ...] = Field((), strict=False)
     """Peak learning rates, with `batch`."""
+    features: tuple[Annotated[str, Field(min_length=1)], ...] = Field((), strict=False)
+    """What samples may be grouped by, as `encode.features` has it: "pixels", "start", a model. Tried after
+    that; this search and the next come on top, since a monolith has none."""
+    balanced: tuple[bool, ...] = Field((True,), min_length=1, strict=False)
+    """With `features`: whether clusters are made equally large, as `partition.balanced` has it."""
     clusters: tuple[Annotated[int, Field(ge=2)], ...] = Field((), strict=False)
-    """Numbers of experts, tried after that; this search comes on top, a monolith has none."""
+    """Numbers of experts, tried last."""
     rungs: int = Field(2, ge=1, le=8)
     """Rounds: in each the better half goes on with twice the samples, in the last with the whole budget."""
     num: int = Field(500, ge=8)
@@ -57,8 +62,10 @@ class TuneConfig(Section):
     def _asks_something(self) -> Self:
         if bool(self.batch) != bool(self.lr):
             raise ValueError("tune.batch and tune.lr are searched for together; give both")
-        if not self.batch and not self.clusters:
-            raise ValueError("[tune] has nothing to try; give batch and lr, or clusters")
+        if len(self.balanced) > 1 and not self.features:
+            raise ValueError("tune.balanced is tried with tune.features; give both")
+        if not (self.batch or self.features or self.clusters):
+            raise ValueError("[tune] has nothing to try; give batch and lr, features, or clusters")
         return self
 
 
@@ -83,8 +90,8 @@ class StudyConfig(Section):
     adapter: dict[str, Any] = Field(default_factory=dict)
     """What is different for adapters, such as their learning rate, or which layers they update."""
     tune: TuneConfig | None = None
-    """Find batch and learning rate of monolith and experts, or how many experts, before anything else; by
-    default they are said."""
+    """Find batch and learning rate of monolith and experts, by what samples are grouped, or how many experts,
+    before anything else; by default they are said."""
 
     @model_validator(mode="after")
     def _adapters_are_said(self) -> Self:

@@ -2,7 +2,8 @@
 
 A monolith at a batch that does not suit it is a straw man, and so are experts. Each side tries the same
 settings with the same samples of training, the monolith first: a start is a monolith with less, and has its
-settings. How many experts there should be is tried after that, with what suits them.
+settings. By what samples are grouped and how many experts there should be is tried after that, with what
+suits them.
 """
 
 import itertools
@@ -42,6 +43,22 @@ class Setting(NamedTuple):
         return f"batch {self.batch}, lr {self.lr:g}"
 
 
+class Grouping(NamedTuple):
+    """What samples are grouped by, and whether clusters are made equally large."""
+
+    features: str
+    balanced: bool
+
+    @property
+    def tree(self) -> dict[str, Any]:
+        """As it stands in a recipe."""
+        return {"encode": {"features": self.features}, "partition": {"balanced": self.balanced}}
+
+    def __str__(self) -> str:
+        """As it stands in the name of a job."""
+        return f"by {self.features}, {'balanced' if self.balanced else 'as large as they come'}"
+
+
 class Clusters(NamedTuple):
     """Into how many clusters data are split, each with an expert."""
 
@@ -57,7 +74,8 @@ class Clusters(NamedTuple):
         return f"{self.clusters} experts"
 
 
-Tried = Setting | Clusters
+Tried = Setting | Grouping | Clusters
+KINDS: tuple[type[Tried], ...] = (Setting, Grouping, Clusters)
 
 
 class Trial(NamedTuple):
@@ -84,10 +102,12 @@ def tuned(study: Study, run: RunTrials) -> tuple[Study, list[dict[str, Any]]]:
     if tune is None:
         return study, []
     settings = [Setting(*pair) for pair in itertools.product(tune.batch, tune.lr)]
+    groupings = [Grouping(*pair) for pair in itertools.product(tune.features, tune.balanced)]
     numbers = [Clusters(number) for number in tune.clusters]
     searches: list[tuple[str, Sequence[Tried]]] = [(side, settings) for side in SIDES]
+    searches += [("experts", groupings), ("experts", numbers)]
     records = []
-    for side, candidates in [*searches, ("experts", numbers)]:
+    for side, candidates in searches:
         if candidates:
             study, record = _searched(study, side, candidates, run)
             records.append(record)
@@ -182,5 +202,5 @@ def table(records: Sequence[Mapping[str, Any]]) -> Table:
 
 def _shown(row: Mapping[str, Any]) -> str:
     """What was tried, of a record's line."""
-    kind = Clusters if "clusters" in row else Setting
+    kind = next(kind for kind in KINDS if set(kind._fields) <= row.keys())
     return str(kind(*(row[name] for name in kind._fields)))
