@@ -23,9 +23,10 @@ def reason(config: "RunConfig") -> str | None:
     if config.start is None:
         return (
             "grouped by pixels (encode.features = 'auto'); a vision model may tell more, "
-            "and a [start] brings features of its own ('start'): see docs/results.md"
+            "and a [start] brings features of its own ('start'); recipes/studies/auto.toml finds out on yours"
         )
     return (
         "grouped by pixels (encode.features = 'auto'), which did as well as what the start sees on the two "
-        "sets that were measured; encode.features = 'start' may do better on yours: see docs/results.md"
+        "sets that were measured; encode.features = 'start' may do better on yours, which "
+        "recipes/studies/auto.toml finds out"
     )
