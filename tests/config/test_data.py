@@ -3,7 +3,14 @@
 import pytest
 from pydantic import ValidationError
 
-from atoll.config import ConditionConfig, DataConfig, EncodeConfig, PartitionConfig, settings_digest
+from atoll.config import (
+    OWN_FEATURES,
+    ConditionConfig,
+    DataConfig,
+    EncodeConfig,
+    PartitionConfig,
+    settings_digest,
+)
 
 
 @pytest.mark.parametrize(
@@ -50,3 +57,17 @@ def test_where_data_lie_and_how_they_are_made_is_not_what_they_are():
     encode = settings_digest(EncodeConfig())
     assert settings_digest(EncodeConfig(batch=1, device="cpu")) == encode
     assert settings_digest(EncodeConfig(precision="float16")) != encode
+
+
+@pytest.mark.parametrize(("name", "near"), [("pixles", "pixels"), ("strat", "start"), ("Auto", "auto")])
+def test_features_that_nobody_has_are_refused_before_anything_is_asked_for(name, near):
+    """A model of the Hub has an owner; a word alone was asked of it again and again."""
+    with pytest.raises(ValidationError, match=f"no features '{name}'; did you mean '{near}'"):
+        EncodeConfig(features=name)
+
+
+def test_features_may_be_a_model_or_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "network").mkdir()
+    for name in ("facebook/dinov2-base", str(tmp_path / "later"), "network", *OWN_FEATURES):
+        assert EncodeConfig(features=name).features == name

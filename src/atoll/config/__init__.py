@@ -5,7 +5,14 @@ from atoll.config.adapter import AdapterConfig, AdapterSettings
 from atoll.config.checks import Facts, check
 from atoll.config.component import ComponentConfig
 from atoll.config.credit import CreditConfig
-from atoll.config.data import OWN_FEATURES, ConditionConfig, DataConfig, EncodeConfig, PartitionConfig
+from atoll.config.data import (
+    OWN_FEATURES,
+    ConditionConfig,
+    DataConfig,
+    EncodeConfig,
+    PartitionConfig,
+    named_features,
+)
 from atoll.config.digest import operational, settings_digest
 from atoll.config.explain import did_you_mean, explain, section_of
 from atoll.config.launch import LaunchConfig, PlanConfig
@@ -89,6 +96,7 @@ __all__ = [
     "grouping",
     "load",
     "merged",
+    "named_features",
     "of_section",
     "operational",
     "read_toml",
