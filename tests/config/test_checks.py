@@ -34,6 +34,7 @@ SERIES = Facts(shape=(2, 64), rows=500, classes=0, captions=False, kind="series"
         (["encode.features=start", "partition.like=a"], Facts(), "partition.like has features of its own"),
         (["partition.method=labels"], SERIES, "partition.method is 'labels', but the samples have no labels"),
         (["partition.method=labels", "partition.clusters=11"], PICTURES, "10 labels for 11 clusters"),
+        (["encode.features=pixles"], Facts(), "encode.features: no features 'pixles'; did you mean 'pixels'"),
         (["encode.features=a/b"], SERIES, "'a/b' sees pictures, not series: use 'pixels'"),
         (["encode.autoencoder=a/b"], SERIES, "encode.autoencoder is for pictures and video, not series"),
         (["sample.strategy=top-3", "sample.experts=[0,1]"], Facts(), "'top-3' of 2 experts"),

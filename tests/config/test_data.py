@@ -10,6 +10,7 @@ from atoll.config import (
     EncodeConfig,
     PartitionConfig,
     settings_digest,
+    unknown_features,
 )
 
 
@@ -59,15 +60,20 @@ def test_where_data_lie_and_how_they_are_made_is_not_what_they_are():
     assert settings_digest(EncodeConfig(precision="float16")) != encode
 
 
+def test_features_may_be_of_a_folder_that_is_elsewhere():
+    """What was made or published on another machine is read here as well."""
+    assert EncodeConfig(features="elsewhere").features == "elsewhere"
+
+
 @pytest.mark.parametrize(("name", "near"), [("pixles", "pixels"), ("strat", "start"), ("Auto", "auto")])
-def test_features_that_nobody_has_are_refused_before_anything_is_asked_for(name, near):
+def test_features_that_nobody_has_are_known(name, near):
     """A model of the Hub has an owner; a word alone was asked of it again and again."""
-    with pytest.raises(ValidationError, match=f"no features '{name}'; did you mean '{near}'"):
-        EncodeConfig(features=name)
+    said = unknown_features(name)
+    assert said is not None and said.startswith(f"no features '{name}'; did you mean '{near}'")
 
 
 def test_features_may_be_a_model_or_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "network").mkdir()
     for name in ("facebook/dinov2-base", str(tmp_path / "later"), "network", *OWN_FEATURES):
-        assert EncodeConfig(features=name).features == name
+        assert unknown_features(name) is None

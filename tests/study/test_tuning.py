@@ -140,6 +140,7 @@ def test_what_was_tried_is_written_beside_the_table(study):
         ("tune.clusters=[1]", "tune.clusters"),
         ("tune.balanced=[true, false]", "tried with tune.features"),
         ("tune.features=['pixles']", "did you mean 'pixels'"),
+        ("encode.features=pixles", "did you mean 'pixels'"),
         (
             ["tune.features=['pixels']", "axes.encode.features=['pixels']"],
             "encode.features, which is an axis",

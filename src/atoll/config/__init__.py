@@ -11,7 +11,7 @@ from atoll.config.data import (
     DataConfig,
     EncodeConfig,
     PartitionConfig,
-    named_features,
+    unknown_features,
 )
 from atoll.config.digest import operational, settings_digest
 from atoll.config.explain import did_you_mean, explain, section_of
@@ -96,11 +96,11 @@ __all__ = [
     "grouping",
     "load",
     "merged",
-    "named_features",
     "of_section",
     "operational",
     "read_toml",
     "section_of",
     "settings_digest",
+    "unknown_features",
     "validate",
 ]

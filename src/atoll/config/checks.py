@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from atoll.config import patches
-from atoll.config.data import OWN_FEATURES
+from atoll.config.data import OWN_FEATURES, unknown_features
 from atoll.config.network import NetworkConfig
 from atoll.config.run import RunConfig
 from atoll.errors import ConfigError
@@ -76,6 +76,8 @@ def _clusters(config: RunConfig, facts: Facts) -> Iterator[str]:
 
 def _encoding(config: RunConfig, facts: Facts) -> Iterator[str]:
     encode = config.encode
+    if unknown := unknown_features(encode.features):
+        yield f"encode.features: {unknown}"
     if facts.kind in ("series", "latent"):
         if encode.features not in OWN_FEATURES:
             yield f"encode.features '{encode.features}' sees pictures, not {facts.kind}: use 'pixels'"

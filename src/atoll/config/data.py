@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from atoll.config.digest import ELSEWHERE, OPERATIONAL, Formerly
 from atoll.config.explain import did_you_mean
@@ -13,14 +13,16 @@ OWN_FEATURES = ("auto", "pixels", "start")
 """What `encode.features` may be without a foreign model."""
 
 
-def named_features(name: str) -> str:
-    """What samples are grouped by, refused where it can be nothing: models have an owner, or are a folder."""
-    if name not in OWN_FEATURES and "/" not in name and not Path(name).expanduser().exists():
-        near = did_you_mean(name, OWN_FEATURES)
-        raise ValueError(
-            f"no features '{name}'; {near}use {', '.join(OWN_FEATURES)}, owner/model or a folder"
-        )
-    return name
+def unknown_features(name: str) -> str | None:
+    """What is wrong with a name of features that can be nothing here: models have an owner, or are a folder.
+
+    It is asked of recipes that are to be run. What is published, or was run elsewhere, may name a folder that
+    is not here.
+    """
+    if name in OWN_FEATURES or "/" in name or Path(name).expanduser().exists():
+        return None
+    near = did_you_mean(name, OWN_FEATURES)
+    return f"no features '{name}'; {near}use {', '.join(OWN_FEATURES)}, owner/model or a folder"
 
 
 class DataConfig(Section):
@@ -66,7 +68,7 @@ class EncodeConfig(Section):
 
     autoencoder: str | None = None
     """A diffusers AutoencoderKL or AutoencoderTiny whose latents are trained on; by default pixels stay."""
-    features: Annotated[str, AfterValidator(named_features), Formerly("pixels")] = "auto"
+    features: Annotated[str, Formerly("pixels")] = "auto"
     """What samples are grouped by: `pixels`; `start`, what the network that experts begin with sees in them,
     which needs no foreign model; a vision model of transformers (`facebook/dinov2-base`); EfficientNet-Lite0
     by folder. `auto` follows the rule that measurements support, today `pixels`, and says so."""

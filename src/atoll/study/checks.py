@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from atoll.config import RunConfig
+from atoll.config import RunConfig, unknown_features
 from atoll.errors import ConfigError
 from atoll.study.axes import CLUSTERS, CONDITION, FEATURES, axes
 from atoll.study.settings import StudyConfig
@@ -14,10 +14,19 @@ Base = Mapping[str, Any]
 
 def check(config: StudyConfig, base: Base, run: RunConfig) -> None:
     """Refuse what does not fit together; `run` is the recipe with what is different in every cell."""
+    _features(config, run)
     _tuning(config, base, run)
     _guidance(config, base)
     _shared(config, base)
     _told(config, base)
+
+
+def _features(config: StudyConfig, run: RunConfig) -> None:
+    """All that samples are to be grouped by."""
+    tried = () if config.tune is None else config.tune.features
+    for name in (run.encode.features, *axes(config).get(FEATURES, ()), *tried):
+        if unknown := unknown_features(name):
+            raise ConfigError(f"study {config.name}: {unknown}")
 
 
 def _tuning(config: StudyConfig, base: Base, run: RunConfig) -> None:

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from atoll.config import NAME, AdapterConfig, Section, named_features
+from atoll.config import NAME, AdapterConfig, Section
 
 
 class BudgetConfig(Section):
@@ -46,7 +46,7 @@ class TuneConfig(Section):
     """Samples per step, with `lr`: both sides search for theirs."""
     lr: tuple[float, ...] = Field((), strict=False)
     """Peak learning rates, with `batch`."""
-    features: tuple[Annotated[str, AfterValidator(named_features)], ...] = Field((), strict=False)
+    features: tuple[Annotated[str, Field(min_length=1)], ...] = Field((), strict=False)
     """What samples may be grouped by, as `encode.features` has it: "pixels", "start", a model. Tried after
     that; this search and the next come on top, since a monolith has none."""
     balanced: tuple[bool, ...] = Field((True,), min_length=1, strict=False)
