@@ -126,6 +126,11 @@ def test_samples_are_drawn_of_each_cluster_by_its_share(prepared, monkeypatch, s
     assert asked[0]["entry"] == 1, "from noise: where samples enter later, moments hide what experts lack"
     for count, size in zip(counts, sizes, strict=True):
         assert count == pytest.approx(128 * size / sum(sizes), abs=1)
+    noise, owners = asked[0]["noise"], torch.tensor(asked[0]["cluster"])
+    for owner in owners.unique():
+        assert noise[owners == owner].mean(0).abs().max() < 1e-5, (
+            "nor behind what noise they happened to have"
+        )
 
 
 def test_where_samples_enter_makes_no_other_choice(finished):

@@ -1,6 +1,7 @@
+import pytest
 import torch
 
-from atoll.flow import draws
+from atoll.flow import draws, gaussian
 
 
 def test_draws_are_a_function_of_seed_job_and_step():
@@ -54,3 +55,53 @@ def test_times_of_a_span_are_those_of_the_law_that_fall_into_it():
         shares = torch.tensor([0.1, 0.5, 0.9])
         kept = free[(free >= 0.5) & (free <= 0.8)]
         torch.testing.assert_close(bound.quantile(shares), kept.quantile(shares), atol=0.005, rtol=0)
+
+
+def basis(rank, *shape):
+    """Orthonormal directions, made by hand from a QR decomposition."""
+    source = torch.Generator().manual_seed(4)
+    return torch.linalg.qr(torch.randn(torch.Size(shape).numel(), rank, generator=source))[0].T.view(
+        rank, *shape
+    )
+
+
+def test_matched_noise_has_the_moments_that_it_has_on_the_average():
+    noise, groups = draws.sample_noise(0, range(48), (3, 4)), torch.arange(48) % 3
+    directions = basis(5, 3, 4)
+    matched = draws.matched(noise, groups, directions)
+    for group in range(3):
+        assert matched[groups == group].mean(0).abs().max() < 1e-6
+    along = matched.flatten(1).double() @ directions.flatten(1).double().T
+    torch.testing.assert_close(along.T @ along / 48, torch.eye(5, dtype=torch.float64), atol=1e-6, rtol=0)
+    assert 0.9 < matched.std() < 1.1
+    assert torch.equal(matched, draws.matched(noise, groups, directions))
+    assert noise.mean(0).abs().max() > 0.1, "and what was given is left as it was"
+
+
+@pytest.mark.parametrize(("count", "groups"), [(1, [0]), (2, [0, 1]), (3, [0, 0, 1]), (4, [0, 0, 0, 0])])
+def test_of_few_numbers_little_is_matched(count, groups):
+    """Of a group of one there is no mean, and few numbers have no covariance along many directions."""
+    noise = draws.sample_noise(0, range(count), (6,))
+    matched = draws.matched(noise, torch.tensor(groups), basis(4, 6))
+    assert matched.isfinite().all()
+    if len(set(groups)) == count:
+        torch.testing.assert_close(matched, noise)
+
+
+def test_chance_moves_no_moment_of_a_gaussian_that_begins_with_matched_noise():
+    """Its samples are linear in their noise, so mean and variances along its directions are exact."""
+    known = gaussian.Gaussian(
+        torch.randn(8, generator=torch.Generator().manual_seed(1)),
+        basis(3, 8),
+        torch.tensor([4.0, 2.0, 0.5]),
+        torch.tensor(0.1),
+    )
+    noise = draws.sample_noise(3, range(32), (8,))
+    begins = draws.matched(noise, torch.zeros(32, dtype=torch.long), known.basis)
+    for given, near in ((begins, 1e-5), (noise, None)):
+        away = gaussian.flowed(known, given, torch.zeros(32)) - known.mean
+        error = max(
+            float(away.mean(0).abs().max()),
+            float(((away @ known.basis.T).square().mean(0) - known.variances).abs().max()),
+        )
+        assert error < near if near else error > 0.2

@@ -3,6 +3,7 @@ import torch
 
 from atoll.config import SampleConfig
 from atoll.errors import ConfigError
+from atoll.flow import draws
 from atoll.sampling.request import settings
 from tests.analytic import grouped
 from tests.sampling.known import exact, told
@@ -108,3 +109,23 @@ def test_a_sample_of_a_seed_of_its_own_is_the_first_of_that_seed():
 def test_seeds_that_are_none(wrong, said):
     with pytest.raises(ConfigError, match=said):
         exact(grouped(2, [4, 4], dims=4, spread=0.2)).request(**wrong)
+
+
+def test_samples_may_begin_with_noise_that_is_given():
+    two = exact(grouped(2, [1, 1], dims=2, spread=0.1))
+    noise = draws.sample_noise(5, range(4), (2,))
+    asked = {"strategy": "oracle", "cluster": [0, 1, 1, 0], "steps": 2}
+    assert torch.equal(two.sample(4, noise=noise, **asked), two.sample(4, seed=5, **asked))
+    shorter = {**asked, "cluster": [0, 1, 1]}
+    torch.testing.assert_close(
+        two.sample(3, noise=noise[:3], **shorter), two.sample(4, seed=5, **asked)[:3], atol=1e-5, rtol=0
+    )
+    request = two.request(4, noise=noise, **asked)
+    assert "seed" not in request.about(1), "no seed brings it back"
+    assert two.request(4, **asked).about(1)["seed"] == "0"
+
+
+@pytest.mark.parametrize("noise", [torch.zeros(3, 2), torch.zeros(4, 3), torch.full((4, 2), torch.nan)])
+def test_noise_that_cannot_be_begun_with_is_refused(noise):
+    with pytest.raises(ConfigError, match=r"noise must be finite and of shape \[4, 2\]"):
+        exact(grouped(2, [1, 1], dims=2, spread=0.1)).sample(4, noise=noise)

@@ -16,6 +16,7 @@ from atoll.data.store import Batch, Reader
 from atoll.evaluate import alone
 from atoll.evaluate.distances import Frechet
 from atoll.evaluate.unlearnt import Unlearnt
+from atoll.flow import draws, gaussian
 from atoll.runs import Run, Stage, inputs
 from atoll.runs.chosen import GuidanceContents
 from atoll.sampling.opening import open_run_model
@@ -52,6 +53,7 @@ def _drawn_from(run: Run) -> Callable[[float, float], float]:
     real = _real(run)
     distance = distance_to(real.x_0)
     some = _rows(real, run.config.sample.experts)
+    noise = _noise(real, some, run.config.seed)
 
     @functools.cache
     def opened(reach: float) -> Sampler:
@@ -67,7 +69,7 @@ def _drawn_from(run: Run) -> Callable[[float, float], float]:
             cluster=real.cluster[some].tolist(),
             solver="dpm++",
             steps=GUIDANCE_STEPS,
-            seed=run.config.seed,
+            noise=noise,
             entry=1.0,  # later moments stand for experts, and hide what these lack
             **alone.asking(real, sampler.ensemble.kind, some),
         )
@@ -110,6 +112,12 @@ def _rows(real: Batch, serving: Sequence[int] | None) -> Tensor:
     if serving is not None:
         rows = rows[torch.isin(real.cluster, torch.tensor(serving))]
     return rows[_spread(len(rows), GUIDANCE_NUM)]
+
+
+def _noise(real: Batch, some: Tensor, seed: int) -> Tensor:
+    """Noise of few samples as of many: what a choice sees is then the experts' doing, and hardly chance."""
+    drawn = draws.sample_noise(seed, range(len(some)), real.x_0.shape[1:])
+    return draws.matched(drawn, real.cluster[some], gaussian.fitted(real.x_0[some], WIDTH).basis)
 
 
 def _spread(rows: int, number: int) -> Tensor:

@@ -11,7 +11,7 @@ from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -107,3 +107,27 @@ def sample_noise(seed: int, indices: Sequence[int], shape: Sequence[int]) -> Ten
 def sample_uniform(seed: int, indices: Sequence[int], purpose: str) -> Tensor:
     """One uniform number for each of the samples number `indices`."""
     return torch.cat([torch.rand(1, generator=generator(seed, purpose, i)) for i in indices])
+
+
+def matched(
+    noise: Float[Tensor, "batch *sample"],
+    groups: Int[Tensor, " batch"],
+    directions: Float[Tensor, "rank *sample"],
+) -> Float[Tensor, "batch *sample"]:
+    """Noise with the moments that it has on the average, so that few samples tell as much as many.
+
+    The mean of each group is zero, and along orthonormal directions the covariance of all of it is the
+    identity (moment matching; Glasserman 2003, §4.5). Where samples depend on their noise linearly, as those
+    of a Gaussian do (`gaussian.flowed`), chance then moves neither their mean nor their covariance.
+    """
+    flat, basis = noise.flatten(1).double(), directions.flatten(1).double()
+    several = set(groups.tolist())
+    for group in several:
+        own = groups == group
+        if (count := int(own.sum())) > 1:
+            flat[own] = (flat[own] - flat[own].mean(0)) * math.sqrt(count / (count - 1))
+    basis = basis[: (len(flat) - len(several)) // 2]  # of fewer numbers there is nothing to match
+    along = flat @ basis.T
+    squares, turned = torch.linalg.eigh(along.T @ along / len(flat))
+    flat += (along @ turned * squares.rsqrt() @ turned.T - along) @ basis
+    return flat.to(noise.dtype).view(noise.shape)

@@ -49,6 +49,8 @@ class Request:
     """The expert of each sample, for the strategy `oracle`."""
     seeds: tuple[int, ...] | None = None
     """The seed of each sample, which is then the first of its seed."""
+    begins: Tensor | None = None
+    """The noise of each sample, where that is given; seeds then say nothing of it."""
 
     @property
     def num(self) -> int:
@@ -62,11 +64,11 @@ class Request:
     def about(self, index: int) -> dict[str, str]:
         """What a sample says of itself: with this it can be made again."""
         settings, (seed, number) = self.settings, self.origin(index)
+        origin = {} if self.begins is not None else {"seed": str(seed), "index": str(number)}
         return {
             "Software": "Atoll",
             **self.asked(index),
-            "seed": str(seed),
-            "index": str(number),
+            **origin,
             "solver": settings.solver,
             "steps": str(settings.steps),
             "guidance": str(settings.guidance),
@@ -87,6 +89,8 @@ class Request:
 
     def noise(self, indices: Sequence[int], shape: Sequence[int]) -> Tensor:
         """The noise from which these samples begin."""
+        if self.begins is not None:
+            return self.begins[torch.as_tensor(indices)]
         origins = map(self.origin, indices)
         return torch.cat([draws.sample_noise(seed, [number], shape) for seed, number in origins])
 
@@ -120,6 +124,7 @@ def request(
     text: TextCondition | None = None,
     cluster: Sequence[int] | None = None,
     seeds: Sequence[int] | None = None,
+    noise: Tensor | None = None,
     **changes: Any,
 ) -> Request:
     """The recipe's settings with what was said explicitly, checked against the model that is asked."""
@@ -141,18 +146,26 @@ def request(
         raise ConfigError(f"clusters are numbered 0 to {experts - 1}")
     clusters = None if cluster is None else tuple(cluster)
     own = None if seeds is None else tuple(seeds)
+    begins = None if noise is None else _begins(noise, (config.num, *ensemble.shape))
     if prompt is not None and ensemble.kind == "class":
         vocabulary.texts(prompt, ensemble.kind)  # which says what to give instead
     numbers = _labels(vocabulary.labels(label, ensemble.kind), ensemble.classes)
     if numbers is not None:
         names = tuple(("class", vocabulary.name(number)) for number in numbers)
-        return Request(config, labels=numbers, words=names, clusters=clusters, seeds=own)
+        return Request(config, labels=numbers, words=names, clusters=clusters, seeds=own, begins=begins)
     prompts = (prompt,) if isinstance(prompt, str) else prompt
     if prompts is None and text is None and ensemble.kind == "text":
         prompts = config.prompts or None
     text = text if prompts is None else vocabulary.texts(prompts, ensemble.kind)
     words = tuple(("prompt", sentence) for sentence in prompts or ())
-    return Request(config, text=text, words=words, clusters=clusters, seeds=own)
+    return Request(config, text=text, words=words, clusters=clusters, seeds=own, begins=begins)
+
+
+def _begins(noise: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Noise that was given, on the CPU as all noise is drawn."""
+    if tuple(noise.shape) != shape or not noise.isfinite().all():
+        raise ConfigError(f"noise must be finite and of shape {list(shape)}, not {list(noise.shape)}")
+    return noise.cpu().float()
 
 
 def _counted(seeds: Sequence[int] | None, changes: dict[str, Any]) -> dict[str, Any]:

@@ -72,13 +72,14 @@ class Sampler:
         text: TextCondition | None = None,
         cluster: Sequence[int] | None = None,
         seeds: Sequence[int] | None = None,
+        noise: Tensor | None = None,
         **settings: Any,
     ) -> Request:
         """What is asked for, validated; several labels or prompts are taken in turn.
 
         `settings` are those of the recipe's [sample] section, which gives the defaults. `cluster` gives each
         sample its expert for the strategy `oracle`; `seeds` gives each a seed of its own, by which it can be
-        made again alone.
+        made again alone; `noise` gives each the noise that it begins with, (num, channels, *grid).
         """
         return request(
             self.ensemble,
@@ -89,6 +90,7 @@ class Sampler:
             text=text,
             cluster=cluster,
             seeds=seeds,
+            noise=noise,
             num=num,
             **settings,
         )
