@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from atoll.study import answers, tables
-from tests.study.test_tables import TWO_SEEDS, row
+from tests.study.test_tables import TWO_SEEDS, TWO_WAYS, row
 
 
 def test_the_best_is_the_ensemble_that_gains_most():
@@ -19,6 +19,13 @@ def test_the_best_is_the_ensemble_that_gains_most():
     assert best["seeds"] == 2
     assert best["change"] == lines[1]["change"]
     assert answers.headline(tables.groups(TWO_SEEDS[:1])) is None
+
+
+def test_the_best_is_not_who_has_the_weakest_monolith():
+    """By the monolith of the same way 10 of 20 is more than 9 of 12; what is nearest to the data is 9."""
+    best = answers.headline(tables.groups(TWO_WAYS))
+    assert best["values"]["sample.entry"] == "later"
+    assert best["at_best"]["value"] == pytest.approx((9 / 12 + 12 / 15) / 2 - 1)
 
 
 @pytest.mark.parametrize(

@@ -180,13 +180,14 @@ def test_the_page_escapes_what_people_write(tiny):
 LINE = {"values": {"partition.clusters": 8}, "monolith": False, "strategy": "top-1", "seeds": 3}
 
 
-def headline(change, seeds=3):
+def headline(change, seeds=3, at_best=None):
     number = {"value": 5.0, "low": 4.0, "high": 6.0, "num": 9}
     return {
         **LINE,
         "seeds": seeds,
         "distance": number,
         "change": {**number, "value": change, "high": change + 0.1},
+        "at_best": {**number, "value": at_best or change, "high": (at_best or change) + 0.1},
     }
 
 
@@ -194,6 +195,9 @@ def test_the_answer_is_a_sentence_that_claims_no_gain_where_there_is_none():
     best = headline(-0.25)
     assert results._answer(best, [best], "FID") == (
         "At best, FID -25 ± 10 % against the monolith: 8 experts, top-1 (mean over 3 seeds), 5.00 ± 1.00."
+    )
+    assert "-20 ± 10 % against the monolith as it is sampled best:" in results._answer(
+        headline(-0.25, at_best=-0.2), [best], "FID"
     )
     worse = headline(0.0, seeds=1)
     assert results._answer(worse, [worse], "FID") == (

@@ -13,18 +13,22 @@ from hypothesis import strategies as st
 from atoll.study import plots, tables
 
 
-def row(distance, *, monolith=False, seed=0, budget=100, flops=1.0, clusters=8, strategy="ancestral"):
+def row(
+    distance, *, monolith=False, seed=0, budget=100, flops=1.0, clusters=8, strategy="ancestral", entry=None
+):
     number = {"value": distance, "low": distance - 1, "high": distance + 1, "num": 50}
     share = {"value": 0.5, "low": None, "high": None, "num": 50}
     values = {"budget": budget, "seed": seed, "partition.clusters": 1 if monolith else clusters}
     if not monolith:
         values["sample.strategy"] = strategy
+    ways = {} if entry is None else {"sample.entry": entry}
+    values |= ways
     group = [("monolith", monolith), *((k, str(v)) for k, v in values.items() if k != "seed")]
-    beside = [("budget", str(budget)), ("seed", str(seed))]
+    beside = [("budget", str(budget)), ("seed", str(seed)), *ways.items()]
     return {
         "values": values,
         "monolith": monolith,
-        "training": "t",
+        "training": f"{monolith} {seed} {budget} {clusters}",
         "cell": "c",
         "training_flops": flops,
         "flops_per_sample": 10.0,
@@ -139,6 +143,46 @@ def test_an_ensemble_without_its_monolith_has_no_change():
     assert line["change"] is None
     table = tables.of_lines([line], "distance")
     assert table.body[0][table.head.index("against the monolith")] == ""
+
+
+TWO_WAYS = [
+    row(distance + extra, monolith=monolith, seed=seed, entry=entry)
+    for monolith, entry, distance in [
+        (True, "noise", 20.0),
+        (True, "later", 12.0),
+        (False, "noise", 10.0),
+        (False, "later", 9.0),
+    ]
+    for seed, extra in [(0, 0.0), (1, 3.0)]
+]
+
+
+def test_each_ensemble_is_compared_with_the_monolith_as_it_is_sampled_best_too():
+    """From noise 10 of 20 looks like half; the same monolith has 12 in another way, which is its best."""
+    noise, later = tables.groups(TWO_WAYS)[2:]
+    assert noise["change"]["value"] == pytest.approx((10 / 20 + 13 / 23) / 2 - 1)
+    assert noise["at_best"]["value"] == pytest.approx((10 / 12 + 13 / 15) / 2 - 1)
+    assert later["at_best"] == later["change"]
+    table = tables.of_lines(tables.groups(TWO_WAYS), "distance")
+    column = table.head.index("against it at its best")
+    assert column == table.head.index("against the monolith") + 1
+    assert [line[column].split(" ")[0] for line in table.body] == ["", "", "-15", "-22"]
+    assert "with it as it is sampled best" in table.note
+
+
+def test_a_way_that_not_every_seed_has_is_not_the_best():
+    """While a study is under way one seed may be ahead of the others."""
+    some = [
+        each
+        for each in TWO_WAYS
+        if each["values"].get("sample.entry") == "noise" or each["values"]["seed"] == 0
+    ]
+    noise = next(
+        line
+        for line in tables.groups(some)
+        if not line["monolith"] and line["values"]["sample.entry"] == "noise"
+    )
+    assert noise["at_best"] == noise["change"]
 
 
 def test_a_monolith_of_another_budget_is_not_compared_with():

@@ -16,12 +16,12 @@ HARMLESS = 0.01
 
 
 def headline(lines: Sequence[Row]) -> dict[str, Any] | None:
-    """The ensemble that is best against its monolith."""
-    known = [line for line in lines if not line["monolith"] and line["change"] is not None]
+    """The ensemble that is best against its monolith, which is sampled in the way that is best for it."""
+    known = [line for line in lines if not line["monolith"] and line["at_best"] is not None]
     if not known:
         return None
-    best = min(known, key=lambda line: line["change"]["value"])
-    kept = ("values", "strategy", "seeds", "distance", "change")
+    best = min(known, key=lambda line: line["at_best"]["value"])
+    kept = ("values", "strategy", "seeds", "distance", "change", "at_best")
     return {key: best[key] for key in kept}
 
 

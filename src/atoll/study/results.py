@@ -118,7 +118,7 @@ def _page(
     config, table = shop.study.config, tables.of_lines(lines, distance)
     best = answers.headline(lines)
     kinds = [
-        "monolith" if line["monolith"] else "best" if best and line["change"] == best["change"] else ""
+        "monolith" if line["monolith"] else "best" if best and line["values"] == best["values"] else ""
         for line in lines
     ]
     return report.template("study.html.j2").render(
@@ -206,10 +206,11 @@ def _answer(best: dict[str, Any] | None, lines: Sequence[tables.Row], distance: 
         return ""
     mean = f"mean over {best['seeds']} seeds" if best["seeds"] > 1 else "one seed"
     winner = f"{plots.title({**best, 'monolith': False}, lines)} ({mean})"
-    if best["change"]["value"] >= 0:
+    if best["at_best"]["value"] >= 0:
         return f"No ensemble is nearer to the data than its monolith. Nearest, by {distance}: {winner}."
-    change = tables.percent(best["change"])
-    return f"At best, {distance} {change} against the monolith: {winner}, {tables.spread(best['distance'])}."
+    change, other = tables.percent(best["at_best"]), best["at_best"] != best["change"]
+    against = "the monolith as it is sampled best" if other else "the monolith"
+    return f"At best, {distance} {change} against {against}: {winner}, {tables.spread(best['distance'])}."
 
 
 def _examined(shop: Workshop, cells: Sequence[Cell]) -> list[dict[str, Any]]:

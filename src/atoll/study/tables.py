@@ -29,14 +29,38 @@ def groups(rows: Sequence[Row]) -> list[dict[str, Any]]:
     Intervals are those of repetition; a single seed has the bootstrap interval of its cell, which knows
     nothing of other trainings.
     """
-    monoliths = {row["beside"]: row for row in rows if row["monolith"]}
+    monoliths = Monoliths([row for row in rows if row["monolith"]])
     repeated: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: not row["monolith"]):
         repeated.setdefault(row["group"], []).append(row)
     return [_line(cells, monoliths) for cells in repeated.values()]
 
 
-def _line(cells: Sequence[Row], monoliths: Mapping[str, Row]) -> dict[str, Any]:
+class Monoliths:
+    """The monolith of each cell, as it is sampled there, and as it is sampled best."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._beside = {row["beside"]: row for row in rows}
+        self._ways: dict[str, dict[str, Row]] = {}
+        for row in rows:
+            self._ways.setdefault(row["training"], {})[row["group"]] = row
+
+    def pairs(self, cells: Sequence[Row]) -> list[tuple[Row, Row]]:
+        """Cells with their monolith, in the same way of sampling."""
+        return [(cell, self._beside[cell["beside"]]) for cell in cells if cell["beside"] in self._beside]
+
+    def best(self, cells: Sequence[Row]) -> list[tuple[Row, Row]]:
+        """The same networks of the monolith, in the way of sampling that brings them nearest on the mean."""
+        pairs = self.pairs(cells)
+        each = [self._ways[monolith["training"]] for _, monolith in pairs]
+        common = [way for way in each[0] if all(way in ways for ways in each)] if each else []
+        if not common:
+            return pairs
+        nearest = min(common, key=lambda way: sum(distance_of(ways[way]) for ways in each))
+        return [(cell, ways[nearest]) for (cell, _), ways in zip(pairs, each, strict=True)]
+
+
+def _line(cells: Sequence[Row], monoliths: Monoliths) -> dict[str, Any]:
     first = cells[0]
     return {
         "values": {key: value for key, value in first["values"].items() if key != SEED},
@@ -50,9 +74,8 @@ def _line(cells: Sequence[Row], monoliths: Mapping[str, Row]) -> dict[str, Any]:
         "distance": _together([_space(cell)["frechet"] for cell in cells]),
         "each": [distance_of(cell) for cell in cells],
         "floor": over_repetitions([floor_of(cell) for cell in cells]).value,
-        "change": _change(
-            [(cell, monoliths[cell["beside"]]) for cell in cells if cell["beside"] in monoliths]
-        ),
+        "change": _change(monoliths.pairs(cells)),
+        "at_best": _change(monoliths.best(cells)),
         **{
             name: _together([_space(cell)[name] for cell in cells])
             for name in ("kernel", "precision", "recall")
@@ -112,16 +135,24 @@ class Table(NamedTuple):
 
 def of_lines(lines: Sequence[Row], distance: str) -> Table:
     """The table of a study; its first columns, as many as axes and two, are words."""
-    keys = word_columns(lines)
+    keys, several = word_columns(lines), any(line["at_best"] != line["change"] for line in lines)
     head = ["", *map(heading, keys), "strategy", "training FLOPs", "FLOPs per sample", distance]
-    head += ["against the monolith", "precision", "recall", "divergence of classes", "copies"]
+    head += [
+        "against the monolith",
+        *(["against it at its best"] if several else []),
+        "precision",
+        "recall",
+        "divergence of classes",
+        "copies",
+    ]
     body = []
     for line in lines:
         cells = ["monolith" if line["monolith"] else "experts"]
         cells += [said(line["values"].get(key)) for key in keys]
         cells += ["" if line["monolith"] else line["strategy"]]
         cells += [f"{line['training_flops']:.3g}", f"{line['flops_per_sample']:.3g}"]
-        cells += [spread(line["distance"]), "" if line["monolith"] else percent(line["change"])]
+        changes = [line["change"], *([line["at_best"]] if several else [])]
+        cells += [spread(line["distance"]), *("" if line["monolith"] else percent(each) for each in changes)]
         cells += [spread(line[key], 3) for key in ("precision", "recall")]
         cells += ["" if line["classes"] is None else f"{line['classes']:.4f}", f"{line['copies']:.2%}"]
         body.append(cells)
@@ -137,7 +168,8 @@ def of_lines(lines: Sequence[Row], distance: str) -> Table:
     note = (
         f"{interval}; {num:,} samples a cell. The floor, "
         f"which two halves of the data give at as many samples, is {floor:.3g}. Training FLOPs count the "
-        "router's; each ensemble is compared with the monolith of the same seed and budget."
+        "router's; each ensemble is compared with the monolith of the same seed and budget"
+        + (", and with it as it is sampled best." if several else ".")
     )
     return Table(head, body, note)
 
