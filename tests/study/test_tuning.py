@@ -95,6 +95,18 @@ def test_trials_are_of_the_first_of_every_axis_and_judged_on_fewer_samples(study
     assert trial.cell.training in {cell.training for cell in design.unfold(again, FACTS)}, "a worker finds it"
 
 
+def test_a_search_may_have_a_seed_that_is_not_reported(study):
+    tune = study.config.tune.model_copy(update={"seed": 7})
+    apart = design.Study(study.config.model_copy(update={"tune": tune}), study.base, study.path)
+    trial = tuning.trial(apart, "experts", Setting(4, 1e-3), 2000)
+    assert {cell.config.seed for cell in trial.cells} == {7}
+    assert trial.cell.config.sample.seed == 7
+    log: list[tuning.Trial] = []
+    best, _ = tuning.tuned(apart, pretend(log))
+    assert {each.cell.config.seed for each in log} == {7}
+    assert {cell.config.seed for cell in design.unfold(best, FACTS)} == {0, 1}
+
+
 def _written(trial):
     path = trial.shop.folder / "resolved.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,6 +148,7 @@ def test_what_was_tried_is_written_beside_the_table(study):
         ("expert.batch_of='monolith'", "leave out expert.batch_of"),
         ("axes.partition.clusters=[1, 2]", "begin with more"),
         ("tune.batch=[]", "give both"),
+        ("tune.seed=1", "tune.seed 1 is one that is reported"),
         ("tune.clusters=[4]", "partition.clusters, which is an axis too"),
         ("tune.clusters=[1]", "tune.clusters"),
         ("tune.balanced=[true, false]", "tried with tune.features"),

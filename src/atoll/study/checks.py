@@ -5,7 +5,7 @@ from typing import Any
 
 from atoll.config import RunConfig, unknown_features
 from atoll.errors import ConfigError
-from atoll.study.axes import CLUSTERS, CONDITION, FEATURES, axes
+from atoll.study.axes import CLUSTERS, CONDITION, FEATURES, SEED, axes
 from atoll.study.settings import StudyConfig
 
 Base = Mapping[str, Any]
@@ -43,6 +43,8 @@ def _tuning(config: StudyConfig, base: Base, run: RunConfig) -> None:
     for key in sought:
         if key in along:
             raise ConfigError(f"study {name}: [tune] finds {key}, which is an axis too; leave out one")
+    if tune.seed is not None and tune.seed in along.get(SEED, [run.seed]):
+        raise ConfigError(f"study {name}: tune.seed {tune.seed} is one that is reported; take another")
     if tune.batch and base.get("expert", {}).get("batch_of") == "monolith":
         raise ConfigError(f"study {name}: [tune] finds each side's batch; leave out expert.batch_of")
     if "start" in tune.features and not all(config.budget.start):

@@ -57,6 +57,9 @@ class TuneConfig(Section):
     """Rounds: in each the better half goes on with twice the samples, in the last with the whole budget."""
     num: int = Field(500, ge=8)
     """Samples by which each trial is judged."""
+    seed: int | None = Field(None, ge=0)
+    """Search with this seed, which the study does not report; by default with its first, whose own figures
+    then count among those that settings were chosen by."""
 
     @model_validator(mode="after")
     def _asks_something(self) -> Self:

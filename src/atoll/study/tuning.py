@@ -17,7 +17,7 @@ from atoll.launch.job import Job
 from atoll.runs import read_json
 from atoll.study import cells as room
 from atoll.study import halving
-from atoll.study.axes import ADAPTER, BUDGET, START, axes
+from atoll.study.axes import ADAPTER, BUDGET, SEED, START, axes
 from atoll.study.cells import Workshop
 from atoll.study.design import Cell, Study
 from atoll.study.tables import Table, distance_of
@@ -135,13 +135,17 @@ def given(study: Study, side: str, setting: Tried) -> Study:
 
 
 def trial(study: Study, side: str, setting: Tried, samples: int) -> Trial:
-    """One side at the first value of every axis, with a setting and so many samples of training."""
+    """One side at the first value of every axis, with a setting and so many samples of training.
+
+    Its seed is the search's own where there is one: what is best for a seed is so by chance as well.
+    """
     config, tune = study.config, study.config.tune
     assert tune is not None
     first = {key: values[:1] for key, values in axes(config).items() if key not in OF_BUDGETS}
+    own = {} if tune.seed is None else {SEED: [tune.seed]}
     parts = {name: getattr(config.budget, name)[:1] for name in ("start", "adapter")}
     budget = config.budget.model_copy(update={**parts, "samples": (samples,)})
-    changes = {"axes": first, "budget": budget, "tune": None, "name": f"{config.name}-tuning"}
+    changes = {"axes": {**first, **own}, "budget": budget, "tune": None, "name": f"{config.name}-tuning"}
     base = merged(study.base, {"evaluate": {"num": tune.num, "routing": 0}})
     small = replace(study, config=config.model_copy(update=changes), base=base)
     shop = Workshop(given(small, side, setting))
