@@ -90,6 +90,25 @@ def test_kernel_is_unbiased_around_nothing_and_blocks_are_disjoint():
     assert float(blocks[1]) == pytest.approx(distances.kernel(x[1000:2000], y[1500:3000]))
 
 
+def test_few_samples_add_to_a_frechet_distance_and_not_to_a_kernel_distance():
+    """N(0, I) and N(m, I): by |m|² apart, which few rows tell a kernel as well as many do."""
+    dims, apart, trials = 8, 0.5, 60
+    real = white(400, dims, 1)
+    source = torch.Generator().manual_seed(2)
+    measured: dict[int, list[tuple[float, float]]] = {20: [], 320: []}
+    for num, each in measured.items():
+        for _ in range(trials):
+            rows = torch.randn(num, dims, generator=source).double() + apart / dims**0.5
+            each.append((distances.frechet(rows, real), distances.kernel(rows, real)))
+    (few_frechet, few_kernel), (many_frechet, many_kernel) = (
+        torch.tensor(each, dtype=torch.float64).T for each in measured.values()
+    )
+    error = float((few_kernel.var() + many_kernel.var()).div(trials).sqrt())
+    assert abs(float(few_kernel.mean() - many_kernel.mean())) < 4 * error
+    assert float(few_frechet.mean()) > 3 * float(many_frechet.mean())
+    assert apart**2 < float(many_frechet.mean()) < 2 * apart**2
+
+
 def by_hand(rows, manifold, k):
     rows, manifold = rows.numpy(), manifold.numpy()
     tree = spatial.cKDTree(manifold)

@@ -73,6 +73,13 @@ def test_the_table_says_it():
     assert "-38 ±" in text
     assert "Mean over 2 seeds" in table.note
     assert "floor, which two halves of the data give at as many samples, is 0.4" in table.note
+    column = table.head.index("kernel distance")
+    assert [line[column] for line in table.body] == ["0.5 ± 0"] * 2
+
+
+def test_numbers_of_any_size_are_said_with_three_digits():
+    assert tables.significant({"value": 261.04, "low": 240.0, "high": 282.08}) == "261 ± 21"
+    assert tables.significant({"value": 0.0031624, "low": None, "high": None}) == "0.00316"
 
 
 def test_one_seed_has_the_bootstrap_interval_of_its_cells():

@@ -140,6 +140,7 @@ def of_lines(lines: Sequence[Row], distance: str) -> Table:
     head += [
         "against the monolith",
         *(["against it at its best"] if several else []),
+        "kernel distance",
         "precision",
         "recall",
         "divergence of classes",
@@ -153,7 +154,7 @@ def of_lines(lines: Sequence[Row], distance: str) -> Table:
         cells += [f"{line['training_flops']:.3g}", f"{line['flops_per_sample']:.3g}"]
         changes = [line["change"], *([line["at_best"]] if several else [])]
         cells += [spread(line["distance"]), *("" if line["monolith"] else percent(each) for each in changes)]
-        cells += [spread(line[key], 3) for key in ("precision", "recall")]
+        cells += [significant(line["kernel"]), *(spread(line[key], 3) for key in ("precision", "recall"))]
         cells += ["" if line["classes"] is None else f"{line['classes']:.4f}", f"{line['copies']:.2%}"]
         body.append(cells)
     counts = sorted({line["seeds"] for line in lines})
@@ -167,8 +168,9 @@ def of_lines(lines: Sequence[Row], distance: str) -> Table:
         interval = "One seed, with the 95 % bootstrap interval, which knows nothing of other seeds"
     note = (
         f"{interval}; {num:,} samples a cell. The floor, "
-        f"which two halves of the data give at as many samples, is {floor:.3g}. Training FLOPs count the "
-        "router's; each ensemble is compared with the monolith of the same seed and budget"
+        f"which two halves of the data give at as many samples, is {floor:.3g}: what few samples add to a "
+        "Fréchet distance, and nothing to a kernel distance. Training FLOPs count the router's; each "
+        "ensemble is compared with the monolith of the same seed and budget"
         + (", and with it as it is sampled best." if several else ".")
     )
     return Table(head, body, note)
@@ -191,6 +193,12 @@ def spread(number: Mapping[str, Any] | None, digits: int = 2) -> str:
         return ""
     value = f"{number['value']:.{digits}f}"
     return value if number["low"] is None else f"{value} ± {number['high'] - number['value']:.{digits}f}"
+
+
+def significant(number: Mapping[str, Any]) -> str:
+    """A number of any size with its interval."""
+    value = f"{number['value']:.3g}"
+    return value if number["low"] is None else f"{value} ± {number['high'] - number['value']:.2g}"
 
 
 def percent(number: Mapping[str, Any] | None) -> str:
