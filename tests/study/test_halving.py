@@ -53,3 +53,18 @@ def test_one_candidate_is_not_tried():
 
 def test_of_equal_ones_the_first_is_taken():
     assert halving.Rung(1, ("a", "b", "c"), (2.0, 1.0, 1.0)).best(2) == ("b", "c")
+
+
+def test_who_stands_is_in_every_round():
+    scores = {"late": {1000: 9.0, 2000: 1.0}, "quick": {1000: 1.0, 2000: 5.0}, "slow": {1000: 2.0, 2000: 3.0}}
+
+    def told(candidates, samples):
+        return [scores[candidate][samples] for candidate in candidates]
+
+    everybody = ["late", "quick", "slow"]
+    assert halving.search(everybody, 2000, 2, told)[0] == "slow"
+    best, history = halving.search(everybody, 2000, 2, told, ["late"])
+    assert best == "late"
+    assert history[1].candidates == ("quick", "slow", "late")
+    again, history = halving.search(everybody, 2000, 2, told, ["quick"])
+    assert (again, history[1].candidates) == ("slow", ("quick", "slow")), "nobody is there twice"

@@ -259,6 +259,31 @@ def test_what_samples_are_grouped_by_is_found_before_how_many_experts(study):
     }
 
 
+def test_what_an_earlier_search_has_trained_is_not_dropped_by_half_of_a_budget(study):
+    """The usual grouping is the worst with half of the budget, and the best with all of it."""
+    study.path.write_text("\n".join([line for line in STUDY.splitlines() if "clusters" not in line]))
+    both = design.load(study.path, ["tune.features=['pixels','start']", "tune.balanced=[true,false]"])
+    log: list[tuning.Trial] = []
+    settings = pretend(log)
+
+    def run(trials):
+        groupings = [trial for trial in trials if isinstance(trial.setting, tuning.Grouping)]
+        settings([trial for trial in trials if trial not in groupings])
+        for trial in groupings:
+            usual = trial.setting == tuning.Grouping("pixels", True)
+            all_of_it = trial.cell.values["budget"] == 8000
+            off = float(usual != all_of_it)
+            frechet = {"value": 10.0 + off, "low": None, "high": None}
+            write_json(trial.shop.result(trial.cell), {"features": {"pixels": {"frechet": frechet}}})
+            log.append(trial)
+
+    _, (*_, by_setting, by_grouping) = tuning.tuned(both, run)
+    assert (by_grouping["features"], by_grouping["balanced"]) == ("pixels", True)
+    assert [row["samples"] for row in by_grouping["tried"]] == [4000] * 4 + [8000] * 3
+    new = {each.cell.training: each.cell.flops for each in log if not each.cell.monolith}
+    assert by_setting["flops"] + by_grouping["flops"] == pytest.approx(sum(new.values())), "each once"
+
+
 def test_a_search_for_nothing_is_refused(study):
     study.path.write_text("\n".join(line for line in NUMBERS if "clusters" not in line))
     with pytest.raises(ConfigError, match="nothing to try"):

@@ -32,15 +32,23 @@ def rungs(budget: int, count: int) -> list[int]:
 
 
 def search(
-    candidates: Sequence[Candidate], budget: int, count: int, scores: Scores[Candidate]
+    candidates: Sequence[Candidate],
+    budget: int,
+    count: int,
+    scores: Scores[Candidate],
+    standing: Sequence[Candidate] = (),
 ) -> tuple[Candidate, list[Rung[Candidate]]]:
-    """The best candidate after `count` rounds, and all rounds; one candidate needs no search."""
+    """The best candidate after `count` rounds, and all rounds; one candidate needs no search.
+
+    Those that stand were trained with all of the budget before and cost nothing: they are in every round.
+    """
     left, history = tuple(candidates), list[Rung[Candidate]]()
     for samples in rungs(budget, count):
         if len(left) == 1:
             break
         rung = Rung(samples, left, tuple(scores(left, samples)))
         history.append(rung)
-        left = rung.best(-(-len(left) // 2))
+        better = rung.best(-(-len(left) // 2))
+        left = (*better, *(each for each in standing if each not in better))
     best = history[-1].best(1) if history else left
     return best[0], history

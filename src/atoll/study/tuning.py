@@ -106,23 +106,24 @@ def tuned(study: Study, run: RunTrials) -> tuple[Study, list[dict[str, Any]]]:
     numbers = [Clusters(number) for number in tune.clusters]
     searches: list[tuple[str, Sequence[Tried]]] = [(side, settings) for side in SIDES]
     searches += [("experts", groupings), ("experts", numbers)]
-    records = []
+    records, trained = [], dict[str, float]()
     for side, candidates in searches:
         if candidates:
-            study, record = _searched(study, side, candidates, run)
+            study, record = _searched(study, side, candidates, run, trained)
             records.append(record)
     return study, records
 
 
 def _searched(
-    study: Study, side: str, candidates: Sequence[Tried], run: RunTrials
+    study: Study, side: str, candidates: Sequence[Tried], run: RunTrials, trained: dict[str, float]
 ) -> tuple[Study, dict[str, Any]]:
+    """One search; `trained` has the FLOPs of all that was trained for those before, and then of this one."""
     assert study.config.tune is not None
-    tried: list[Trial] = []
-    scores = partial(_scores, study, side, run, tried)
-    budget = max(study.config.budget.samples)
-    best, history = halving.search(candidates, budget, study.config.tune.rungs, scores)
-    return given(study, side, best), _record(side, best, history, tried)
+    budget, before = max(study.config.budget.samples), sum(trained.values())
+    standing = [each for each in candidates if trial(study, side, each, budget).cell.training in trained]
+    scores = partial(_scores, study, side, run, trained)
+    best, history = halving.search(candidates, budget, study.config.tune.rungs, scores, standing)
+    return given(study, side, best), _record(side, best, history, sum(trained.values()) - before)
 
 
 def given(study: Study, side: str, setting: Tried) -> Study:
@@ -155,11 +156,16 @@ def trial(study: Study, side: str, setting: Tried, samples: int) -> Trial:
 
 
 def _scores(
-    study: Study, side: str, run: RunTrials, tried: list[Trial], settings: Sequence[Tried], samples: int
+    study: Study,
+    side: str,
+    run: RunTrials,
+    trained: dict[str, float],
+    settings: Sequence[Tried],
+    samples: int,
 ) -> list[float]:
     trials = [trial(study, side, setting, samples) for setting in settings]
     run(trials)
-    tried += trials
+    trained |= {each.cell.training: each.cell.flops for each in trials}
     return [each.distance for each in trials]
 
 
@@ -174,14 +180,12 @@ def jobs(trials: Sequence[Trial]) -> list[Job]:
     return list(named.values())
 
 
-def _record(
-    side: str, best: Tried, history: Sequence[halving.Rung[Tried]], tried: Sequence[Trial]
-) -> dict[str, Any]:
+def _record(side: str, best: Tried, history: Sequence[halving.Rung[Tried]], flops: float) -> dict[str, Any]:
     """What a side tried, for programs."""
     return {
         "side": side,
         **best._asdict(),
-        "flops": sum(each.cell.flops for each in tried),
+        "flops": flops,
         "tried": [
             {**setting._asdict(), "samples": rung.samples, "distance": score}
             for rung in history
