@@ -2,6 +2,7 @@
 
 AtollError            one line for a person: what is wrong and what to do; exit code 1
 ├── ConfigError       the recipe does not say what a run is
+│   └── BudgetError   a study's budget does not reach for what is asked
 ├── DataError         the samples are not there, not readable, or not what the recipe says
 ├── RunError          the run folder holds something else than what is asked for
 │   ├── StaleError    a finished stage was made from other inputs
@@ -48,6 +49,10 @@ class AtollError(Exception):
 
 class ConfigError(AtollError):
     """The recipe does not say what a run is."""
+
+
+class BudgetError(ConfigError):
+    """A study's budget does not reach for what is asked."""
 
 
 class DataError(AtollError):

@@ -3,7 +3,7 @@
 import pytest
 
 from atoll.config import Facts
-from atoll.errors import ConfigError
+from atoll.errors import BudgetError, ConfigError
 from atoll.runs import Run, read_json, write_json
 from atoll.study import design, results, tuning
 from atoll.study.cells import Workshop
@@ -257,6 +257,28 @@ def test_what_samples_are_grouped_by_is_found_before_how_many_experts(study):
     assert {cell.training for cell in design.unfold(best, FACTS) if cell.monolith} == {
         cell.training for cell in design.unfold(design.load(study.path, alone), FACTS) if cell.monolith
     }
+
+
+def test_what_the_budget_cannot_pay_is_left_out_and_said(study, monkeypatch):
+    """What the start sees of 40,000 samples costs 6,667 of training: more than half of 8,000 leaves."""
+    study.path.write_text("\n".join([line for line in STUDY.splitlines() if "clusters" not in line]))
+    asked = ["tune.features=['pixels','start']", "tune.balanced=[true,false]", "tune.batch=[]", "tune.lr=[]"]
+    alone = design.load(study.path, asked)
+    many = Facts(shape=FACTS.shape, rows=40_000)
+    monkeypatch.setattr(Workshop, "cells", lambda self, progress=None: design.unfold(self.study, many))
+    _, (record,) = tuning.tuned(alone, pretend_groupings)
+    assert {row["features"] for row in record["tried"]} == {"pixels"}
+    assert record["too_dear"] == [{"features": "start", "balanced": each} for each in (True, False)]
+    assert "leaves no step: by start, balanced; by start, as large" in tuning.table([record]).note
+    only = design.load(study.path, [*asked, "tune.features=['start']"])
+    with pytest.raises(BudgetError, match="leaves no step"):
+        tuning.tuned(only, pretend_groupings)
+
+
+def pretend_groupings(trials):
+    for trial in trials:
+        frechet = {"value": 10.0, "low": None, "high": None}
+        write_json(trial.shop.result(trial.cell), {"features": {"pixels": {"frechet": frechet}}})
 
 
 def test_what_an_earlier_search_has_trained_is_not_dropped_by_half_of_a_budget(study):

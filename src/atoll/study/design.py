@@ -28,7 +28,7 @@ from atoll.config import (
     read_toml,
     validate,
 )
-from atoll.errors import ConfigError
+from atoll.errors import BudgetError, ConfigError
 from atoll.evaluate import unlearnt
 from atoll.plan import known
 from atoll.runs import digest, read_json
@@ -311,7 +311,7 @@ def _within_budget(
     cost = plan.training_flops(trained, data) / (3 * forward)  # adapters need no gradients of their base
     steps = int((samples - spent) / (clusters * batch * cost))
     if steps < 1:
-        raise ConfigError(
+        raise BudgetError(
             f"study {study.config.name}: a budget of {samples} samples leaves no step for {clusters} experts"
         )
     expert["steps"] = steps

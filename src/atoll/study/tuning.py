@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from atoll.config import merged
+from atoll.errors import BudgetError
 from atoll.launch.job import Job
 from atoll.runs import read_json
 from atoll.study import cells as room
@@ -120,10 +121,23 @@ def _searched(
     """One search; `trained` has the FLOPs of all that was trained for those before, and then of this one."""
     assert study.config.tune is not None
     budget, before = max(study.config.budget.samples), sum(trained.values())
+    least = halving.rungs(budget, study.config.tune.rungs)[0]
+    dear = [each for each in candidates if not _affordable(study, side, each, least)]
+    candidates = [each for each in candidates if each not in dear] or candidates
     standing = [each for each in candidates if trial(study, side, each, budget).cell.training in trained]
     scores = partial(_scores, study, side, run, trained)
     best, history = halving.search(candidates, budget, study.config.tune.rungs, scores, standing)
-    return given(study, side, best), _record(side, best, history, sum(trained.values()) - before)
+    flops = sum(trained.values()) - before
+    return given(study, side, best), _record(side, best, history, flops, dear)
+
+
+def _affordable(study: Study, side: str, setting: Tried, samples: int) -> bool:
+    """Whether so many samples of training leave a step for what is tried; features by a start may not."""
+    try:
+        trial(study, side, setting, samples)
+    except BudgetError:
+        return False
+    return True
 
 
 def given(study: Study, side: str, setting: Tried) -> Study:
@@ -180,7 +194,9 @@ def jobs(trials: Sequence[Trial]) -> list[Job]:
     return list(named.values())
 
 
-def _record(side: str, best: Tried, history: Sequence[halving.Rung[Tried]], flops: float) -> dict[str, Any]:
+def _record(
+    side: str, best: Tried, history: Sequence[halving.Rung[Tried]], flops: float, dear: Sequence[Tried]
+) -> dict[str, Any]:
     """What a side tried, for programs."""
     return {
         "side": side,
@@ -191,6 +207,7 @@ def _record(side: str, best: Tried, history: Sequence[halving.Rung[Tried]], flop
             for rung in history
             for setting, score in zip(rung.candidates, rung.scores, strict=True)
         ],
+        "too_dear": [setting._asdict() for setting in dear],
     }
 
 
@@ -204,7 +221,9 @@ def table(records: Sequence[Mapping[str, Any]]) -> Table:
     taken = [
         f"{record['side']}: {_shown(record)} ({record['flops']:.3g} FLOPs of trials)" for record in records
     ]
+    dear = [_shown(setting) for record in records for setting in record["too_dear"]]
     note = f"Taken, by successive halving: {'; '.join(taken)}. Trials are not part of the cells' budgets."
+    note += f" Not tried, since the first round's budget leaves no step: {'; '.join(dear)}." if dear else ""
     return Table(["side", "tried", "samples", "distance"], body, note)
 
 
